@@ -1,0 +1,1 @@
+"""The CPU backend: LLVM IR text, compiled for this machine and run by a pool of threads."""

@@ -1,0 +1,140 @@
+"""LLVM IR text to machine code of this machine: verified, optimised by a short pass list, linked into the process.
+
+llvmlite holds one lock around all of LLVM, so threads that compile take turns; the lock here also keeps a module, its
+pass manager and the target machine to one thread at a time.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Iterable
+
+import llvmlite.binding as llvm
+
+from euler_ir.errors import LoweringError
+
+_lock = threading.RLock()
+
+
+@functools.cache
+def _target_machine() -> llvm.TargetMachine:
+    return _new_target_machine()
+
+
+def _new_target_machine() -> llvm.TargetMachine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    # Position-independent code reaches data and functions wherever the linker puts them.
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=_features(), opt=2, reloc="pic", codemodel="small", jit=True
+    )
+
+
+def _features() -> str:
+    """The features of this CPU, with the full width of AVX-512 where LLVM's tuning would shun it."""
+    features = llvm.get_host_cpu_features()
+    text = features.flatten()
+    return f"{text},-prefer-256-bit" if features.get("avx512f") else text
+
+
+def host_description() -> str:
+    """The CPU, its features and the LLVM version: whatever decides which machine code a text becomes."""
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return f"{llvm.get_default_triple()} {llvm.get_host_cpu_name()} {_features()} llvm-{version}"
+
+
+@functools.cache
+def vector_bytes() -> int:
+    """The width in bytes of the widest vector register that this CPU computes floats in."""
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512f"):
+        return 64
+    return 32 if features.get("avx2") else 16
+
+
+def compile_object(llvm_ir_text: str) -> bytes:
+    """The relocatable object code of a module, for this CPU. Raises LoweringError if the text is not valid LLVM IR."""
+    with _lock:
+        return _target_machine().emit_object(_optimized(llvm_ir_text))
+
+
+def assembly(llvm_ir_text: str) -> str:
+    """The assembly that `compile_object` would encode."""
+    with _lock:
+        return _target_machine().emit_assembly(_optimized(llvm_ir_text))
+
+
+def optimized_ir(llvm_ir_text: str) -> str:
+    """The module after the pass list, as LLVM IR text."""
+    with _lock:
+        return str(_optimized(llvm_ir_text))
+
+
+def _optimized(text: str) -> llvm.ModuleRef:
+    machine = _target_machine()
+    try:
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.verify()
+    except RuntimeError as error:
+        raise LoweringError(
+            "the generated LLVM IR is not valid", details=tuple(str(error).strip().splitlines())
+        ) from None
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    # A default pipeline takes several times as long as code generation and finds little in text that is emitted as
+    # vectors already: inline the math functions, then clean up what inlining shows.
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_new_gvn_pass()
+    passes.add_simplify_cfg_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2)))
+    return module
+
+
+def register_symbol(name: str, address: Callable[[], int]) -> None:
+    """Let loaded code refer to ``name``; ``address`` is asked for once code that mentions the name is loaded."""
+    with _lock:
+        _external_symbols[name] = address
+
+
+class LoadedCode:
+    """Objects linked together into this process, with the addresses of the functions and globals in ``exports``.
+
+    Symbols that no object defines are those of `register_symbol`, then the C and math functions of the process. The
+    code is unmapped with the last reference to this, so whoever holds an address must also hold it. Raises
+    LoweringError for a damaged object, a symbol that is missing, or one defined twice.
+    """
+
+    def __init__(self, objects: Iterable[bytes], exports: Iterable[str]) -> None:
+        objects = list(objects)
+        library = llvm.JITLibraryBuilder().add_current_process()
+        for data in objects:
+            library.add_object_img(data)
+        for symbol in exports:
+            library.export_symbol(symbol)
+        with _lock:
+            for symbol, address in _external_symbols.items():
+                if any(symbol.encode() in data for data in objects):
+                    library.import_symbol(symbol, address())
+            try:
+                self._linked = library.link(_linker(), f"code{next(_library_numbers)}")
+            except RuntimeError as error:
+                raise LoweringError("compiled code cannot be linked", details=(str(error),)) from None
+
+    def address(self, symbol: str) -> int:
+        """The address of an exported symbol. Raises KeyError for any other."""
+        return self._linked[symbol]
+
+
+_external_symbols: dict[str, Callable[[], int]] = {}
+_library_numbers = itertools.count()
+
+
+@functools.cache
+def _linker() -> llvm.LLJIT:
+    return llvm.create_lljit_compiler(_new_target_machine(), use_jit_link=True, suppress_errors=True)
