@@ -111,7 +111,7 @@ class LoadedCode:
     """
 
     def __init__(self, objects: Iterable[bytes], exports: Iterable[str]) -> None:
-        objects = list(objects)
+        objects, exports = list(objects), set(exports)
         library = llvm.JITLibraryBuilder().add_current_process()
         for data in objects:
             library.add_object_img(data)
@@ -119,7 +119,7 @@ class LoadedCode:
             library.export_symbol(symbol)
         with _lock:
             for symbol, address in _external_symbols.items():
-                if any(symbol.encode() in data for data in objects):
+                if symbol not in exports and any(symbol.encode() in data for data in objects):
                     library.import_symbol(symbol, address())
             try:
                 self._linked = library.link(_linker(), f"code{next(_library_numbers)}")
