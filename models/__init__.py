@@ -1,0 +1,1 @@
+"""Language models built on euler_ir: tokenizer, data, and the parts around them."""
