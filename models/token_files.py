@@ -1,0 +1,76 @@
+"""Token ids on disk: a 64-byte header that says what the ids are, then the ids, little-endian.
+
+The header holds, in order: magic (8 bytes), version (u32), bytes per id (u32: 2 for vocabularies of up to 65,536
+ids, else 4), number of ids (u64), end-of-text id (i64, -1 for none), fingerprint of the tokenizer (32 bytes).
+"""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from models.files import replacing
+
+MAGIC = b"EULERTOK"
+VERSION = 1
+HEADER = struct.Struct("<8sIIQq32s")
+
+
+def check_token_ids(tokens, vocab_size, source):
+    """Raise ValueError if a token id of `source` (words for the message) lies outside a model's vocabulary."""
+    for token_id in (int(tokens.min()), int(tokens.max())) if len(tokens) else ():
+        if not 0 <= token_id < vocab_size:
+            raise ValueError(
+                f"{source} contains token id {token_id}, but the vocabulary has {vocab_size} ids. "
+                "Tokenize the text with the tokenizer that belongs to the model."
+            )
+
+
+def write_token_file(path, tokens, tokenizer):
+    """Write integer[tokens] ids made by `tokenizer`; an existing file is replaced in one step.
+
+    Raises ValueError for an id that is not the tokenizer's.
+    """
+    check_token_ids(tokens, tokenizer.vocab_size, "The token array")
+    dtype = _id_dtype(tokenizer)
+    with replacing(path) as file:
+        file.write(HEADER.pack(MAGIC, VERSION, dtype.itemsize, len(tokens), *_identity(tokenizer)))
+        file.write(np.ascontiguousarray(tokens, dtype))
+
+
+def read_token_file(path, tokenizer):
+    """Map the ids of a token file read-only: u16[tokens], or u32[tokens] for a vocabulary above 65,536.
+
+    Raises FileNotFoundError, or ValueError if the file is not a token file, is cut short, holds ids outside the
+    vocabulary, or was written with another tokenizer.
+    """
+    size = Path(path).stat().st_size
+    with open(path, "rb") as file:
+        header = file.read(HEADER.size)
+    if len(header) < HEADER.size or not header.startswith(MAGIC):
+        raise ValueError(f"{path} is not a token file. Expected a file written by write_token_file.")
+    _, version, item_size, count, *identity = HEADER.unpack(header)
+    if version != VERSION:
+        raise ValueError(f"{path} is a token file of version {version}, this program reads version {VERSION}.")
+    if size != HEADER.size + count * item_size:
+        raise ValueError(
+            f"{path} should hold {count} tokens in {HEADER.size + count * item_size} bytes but has {size} bytes. "
+            "It was probably cut short; write it again."
+        )
+    dtype = _id_dtype(tokenizer)
+    if identity != _identity(tokenizer) or item_size != dtype.itemsize:
+        raise ValueError(f"{path} was written with another tokenizer. Tokenize the text again with this one.")
+    if count == 0:
+        return np.empty(0, dtype)
+    tokens = np.memmap(path, dtype, mode="r", offset=HEADER.size)
+    check_token_ids(tokens, tokenizer.vocab_size, path)
+    return tokens
+
+
+def _id_dtype(tokenizer):
+    return np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
+
+
+def _identity(tokenizer):
+    end_of_text = -1 if tokenizer.end_of_text_id is None else tokenizer.end_of_text_id
+    return [end_of_text, bytes.fromhex(tokenizer.fingerprint)]
