@@ -89,18 +89,18 @@ class Tokenizer:
         """
         try:
             document = json.loads(Path(path).read_bytes())
-            known = document["format"] == FILE_FORMAT
-        except (ValueError, KeyError, TypeError):
-            known = False
-        if not known:
+        except ValueError:
+            document = None
+        if not isinstance(document, dict) or document.get("format") != FILE_FORMAT:
             raise ValueError(f"{path} is not a tokenizer file. Expected a file written by Tokenizer.save.")
-        if (document["version"], document["unicode"]) != (FILE_VERSION, UNICODE_VERSION):
+        version, unicode_version = document.get("version"), document.get("unicode")
+        if (version, unicode_version) != (FILE_VERSION, UNICODE_VERSION):
             raise ValueError(
-                f"{path} has version {document['version']} for Unicode {document['unicode']}, this program reads "
-                f"version {FILE_VERSION} for Unicode {UNICODE_VERSION}. Use the program that wrote it, or train again."
+                f"{path} has version {version} for Unicode {unicode_version}, this program reads version "
+                f"{FILE_VERSION} for Unicode {UNICODE_VERSION}. Use the program that wrote it, or train again."
             )
-        merges, special_tokens = document["merges"], document["special_tokens"]
-        if document["checksum"] != _fingerprint(merges, special_tokens):
+        merges, special_tokens = document.get("merges"), document.get("special_tokens")
+        if document.get("checksum") != _fingerprint(merges, special_tokens):
             raise ValueError(f"{path} is damaged: its checksum does not fit its content. Restore it or train again.")
         return cls(merges, special_tokens)
 

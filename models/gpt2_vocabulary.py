@@ -22,7 +22,10 @@ def read_gpt2_files(encoder_json, vocab_bpe):
     Returns (merges as a list of id pairs, special tokens as a list in id order). Raises ValueError when the two
     files disagree or number their tokens differently from GPT-2: bytes, then merges, then special tokens.
     """
-    id_from_token = json.loads(Path(encoder_json).read_bytes())
+    try:
+        id_from_token = json.loads(Path(encoder_json).read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{encoder_json} is not JSON: {error}. Give encoder.json first, vocab.bpe second.") from None
     expected = {character: token_id for token_id, character in enumerate(CHARACTER_FROM_ID)}
     merges = []
     for number, line in _merge_lines(vocab_bpe):

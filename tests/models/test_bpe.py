@@ -526,6 +526,7 @@ def test_files_that_are_not_sound_tokenizers_are_refused(tmp_path, small_tokeniz
         ({"unicode": "17.0"}, "Unicode 17.0"),
         ({"merges": sound["merges"][:-1]}, "checksum"),
         ({"special_tokens": ["<|other|>"]}, "checksum"),
+        ({"merges": None}, "checksum"),
     ):
         path.write_text(json.dumps({**sound, **changes}))
         with pytest.raises(ValueError, match=message):
@@ -572,3 +573,9 @@ def test_gpt2_files_may_hold_merges_that_start_with_a_hash(tmp_path):
 def test_gpt2_files_that_disagree_are_refused(tmp_path, merges, extra, changes, message):
     with pytest.raises(ValueError, match=message):
         Tokenizer.from_gpt2_files(*_write_gpt2_files(tmp_path, merges, extra, changes))
+
+
+def test_gpt2_files_given_in_the_wrong_order_are_refused(tmp_path):
+    encoder_json, vocab_bpe = _write_gpt2_files(tmp_path, "#version: 0.2\na b\n")
+    with pytest.raises(ValueError, match="vocab.bpe is not JSON"):
+        Tokenizer.from_gpt2_files(vocab_bpe, encoder_json)
