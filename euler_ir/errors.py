@@ -1,0 +1,100 @@
+"""What goes wrong, said for people: the fault, the operands with their types, the user's line, one hint."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from dataclasses import dataclass
+
+_PACKAGE_DIRECTORY = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A line of the user's program: the innermost frame outside of euler_ir."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+    def source_line(self) -> str:
+        return linecache.getline(self.file, self.line).strip()
+
+
+def user_location() -> Location | None:
+    """The innermost calling frame whose file lies outside of the euler_ir package."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if not filename.startswith(_PACKAGE_DIRECTORY):
+            return Location(filename, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
+    return None
+
+
+class EulerError(Exception):
+    """Base of every error that euler_ir raises on purpose.
+
+    ``message`` says what was wrong; ``details`` are extra lines (operands with names and types); ``location`` is the
+    user's line; ``hint`` is one suggestion. They are kept apart so that the graph builder can add what the raising
+    rule does not know.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        details: tuple[str, ...] = (),
+        location: Location | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+        self.location = location
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        lines += [f"  {detail}" for detail in self.details]
+        if self.location is not None:
+            lines.append(f"  --> {self.location}")
+            source = self.location.source_line()
+            if source:
+                lines.append(f"      {source}")
+                lines.append(f"      {'^' * len(source)}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class ShapeError(EulerError, ValueError):
+    """Shapes that do not fit an operator."""
+
+
+class DTypeError(EulerError, TypeError):
+    """Element types that do not fit an operator."""
+
+
+class GraphError(EulerError):
+    """A graph that is put together wrongly: foreign values, two parameters of one name, an update without a state."""
+
+
+class VerifyError(EulerError):
+    """A graph, kernel or plan that breaks a rule of its level."""
+
+
+class ParseError(EulerError):
+    """Text that is not the IR it claims to be."""
+
+
+class LoweringError(EulerError):
+    """The compiler cannot turn a graph or kernel into code."""
+
+
+class ExecutionError(EulerError):
+    """A compiled graph was called with arguments that it cannot take."""

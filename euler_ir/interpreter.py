@@ -1,0 +1,70 @@
+"""The meaning of every graph, in numpy: runs the ops one by one and keeps what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from euler_ir.errors import EulerError, ExecutionError
+from euler_ir.graph import Graph, Op, Value
+
+
+def evaluate(graph: Graph, leaves: Mapping[str, np.ndarray], values: Iterable[Value] | None = None) -> dict[Value, np.ndarray]:
+    """Arrays of ``values`` (by default all results of ``graph``), given an array for each leaf by name.
+
+    Raises ExecutionError for a missing leaf, a wrong shape or dtype, or an index out of range, with the user's line.
+    """
+    wanted = set(graph.results() if values is None else values)
+    remaining = {value: len(ops) for value, ops in graph.uses().items()}
+    arrays: dict[Value, np.ndarray] = {}
+    kept: dict[Value, np.ndarray] = {}
+    for op in graph.ops:
+        results = _leaf(op, leaves) if op.definition.has_identity else _apply(op, arrays)
+        for value, array in zip(op.results, results, strict=True):
+            if value in wanted:
+                kept[value] = array
+            if remaining.get(value):
+                arrays[value] = array
+        for operand in op.operands:
+            remaining[operand] -= 1
+            if not remaining[operand]:
+                arrays.pop(operand, None)
+    return kept
+
+
+def run(graph: Graph, leaves: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The outputs and the updates of ``graph``, each by name; ``leaves`` as for ``evaluate``."""
+    arrays = evaluate(graph, leaves)
+    outputs = {name: np.array(arrays[value]) for name, value in graph.outputs.items()}
+    return outputs, {name: np.array(arrays[value]) for name, value in graph.updates.items()}
+
+
+def _leaf(op: Op, leaves: Mapping[str, np.ndarray]) -> tuple[np.ndarray]:
+    name, type = op.attributes["name"], op.result.type
+    if name not in leaves:
+        raise ExecutionError(f"{op.name} {name!r} is missing", location=op.location)
+    array = np.asarray(leaves[name])
+    if array.shape != type.shape or array.dtype != type.dtype.numpy:
+        raise ExecutionError(
+            f"{op.name} {name!r} needs {type}, not {array.dtype}{list(array.shape)}", location=op.location
+        )
+    return (array,)
+
+
+def _apply(op: Op, arrays: Mapping[Value, np.ndarray]) -> tuple[np.ndarray, ...]:
+    try:
+        with np.errstate(all="ignore"):
+            results = op.definition.evaluate(op.attributes, *(arrays[operand] for operand in op.operands))
+    except EulerError as error:
+        error.location = error.location or op.location
+        raise
+    results = results if isinstance(results, tuple) else (results,)
+    for value, array in zip(op.results, results, strict=True):
+        if array.shape != value.shape or array.dtype != value.dtype.numpy:
+            raise ExecutionError(
+                f"{op.name} is declared to give {value.type} but gave {array.dtype}{list(array.shape)}",
+                location=op.location,
+                hint="its type rule and its numpy meaning disagree",
+            )
+    return tuple(np.asarray(result) for result in results)

@@ -1,0 +1,75 @@
+"""What an operator says about itself, and the table of all operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from euler_ir.errors import DTypeError, ShapeError
+from euler_ir.shapes import TensorType
+
+FAMILIES = ("leaf", "elementwise", "reduction", "movement", "indexing", "contraction", "scan", "random", "composite")
+"""How the compiler treats an operator. A composite has a decomposition into the others."""
+
+ATTRIBUTE_KINDS = ("bool", "int", "float", "str", "ints", "dtype", "array", "initializer")
+"""The types that the text form knows for attributes."""
+
+
+@dataclass(frozen=True)
+class OpDefinition:
+    """All that the system knows of one operator.
+
+    ``infer(types, attributes)`` gives the result types, or raises ShapeError or DTypeError.
+    ``evaluate(attributes, *arrays)`` is the meaning in numpy: one array, or a tuple of them.
+    ``vjp(op, *cotangents)`` emits the gradient: a value or None for each operand. A cotangent is None when nothing
+    downstream needs that result. A missing ``vjp`` says that no operand has a gradient.
+    ``decompose(op)`` emits the operator as simpler ones and gives the values that stand for its results.
+    ``attributes`` maps each attribute to one of ATTRIBUTE_KINDS.
+    """
+
+    name: str
+    family: str
+    infer: Callable[[tuple[TensorType, ...], Mapping], tuple[TensorType, ...]]
+    evaluate: Callable | None = None
+    vjp: Callable | None = None
+    decompose: Callable | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    operand_names: tuple[str, ...] = ()
+    commutative: bool = False
+
+    @property
+    def has_identity(self) -> bool:
+        """Whether two equal ops of this kind are still two things (inputs, parameters, state)."""
+        return self.family == "leaf" and self.name != "constant" and self.name != "iota"
+
+
+OPS: dict[str, OpDefinition] = {}
+"""Every operator by name. ``define`` adds to it; users may add their own."""
+
+
+def define(name: str, family: str, infer, **rest) -> OpDefinition:
+    """Add an operator to ``OPS``. Raises ValueError when the name is taken or the family or an attribute is unknown."""
+    if name in OPS:
+        raise ValueError(f"operator {name!r} is already defined")
+    if family not in FAMILIES:
+        raise ValueError(f"operator {name!r}: {family!r} is not a family, use one of {', '.join(FAMILIES)}")
+    definition = OpDefinition(name, family, infer, **rest)
+    for attribute, kind in definition.attributes.items():
+        if kind not in ATTRIBUTE_KINDS:
+            raise ValueError(f"operator {name!r}: attribute {attribute!r} has unknown kind {kind!r}")
+    if family == "composite" and definition.decompose is None:
+        raise ValueError(f"composite operator {name!r} needs a decomposition")
+    OPS[name] = definition
+    return definition
+
+
+def expect(condition: bool, message: str, hint: str | None = None) -> None:
+    """Raise ShapeError unless ``condition``."""
+    if not condition:
+        raise ShapeError(message, hint=hint)
+
+
+def expect_dtype(condition: bool, message: str, hint: str | None = None) -> None:
+    """Raise DTypeError unless ``condition``."""
+    if not condition:
+        raise DTypeError(message, hint=hint)

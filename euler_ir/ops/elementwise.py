@@ -1,0 +1,323 @@
+"""Elementwise operators: operands of one shape, one result of that shape.
+
+Each is also an operation of the Loop IR under the same name, so its scalar lowering is its name.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from euler_ir import tensor as T
+from euler_ir.dtypes import bool_
+from euler_ir.ops.definition import define, expect, expect_dtype
+from euler_ir.shapes import TensorType
+
+# -- type rules --------------------------------------------------------------------------------------------------------
+
+
+def same_shapes(name, types):
+    for other in types[1:]:
+        expect(
+            other.shape == types[0].shape, f"{name}: shapes {types[0].shape} and {other.shape} differ", "broadcast first"
+        )
+
+
+def _same_types(name, types):
+    same_shapes(name, types)
+    for other in types[1:]:
+        expect_dtype(other.dtype == types[0].dtype, f"{name}: dtypes {types[0].dtype} and {other.dtype} differ", "cast")
+
+
+def _infer_same(name, accepts=lambda dtype: True, wanted=""):
+    def infer(types, attributes):
+        _same_types(name, types)
+        expect_dtype(accepts(types[0].dtype), f"{name}: needs {wanted}, not {types[0].dtype}")
+        return (types[0],)
+
+    return infer
+
+
+def infer_float(name):
+    return _infer_same(name, lambda dtype: dtype.is_float, "a float tensor")
+
+
+def _infer_number(name):
+    return _infer_same(name, lambda dtype: dtype.kind != "bool", "numbers")
+
+
+def _infer_comparison(name):
+    def infer(types, attributes):
+        _same_types(name, types)
+        return (TensorType(bool_, types[0].shape),)
+
+    return infer
+
+
+def _infer_where(types, attributes):
+    condition, chosen, other = types
+    same_shapes("where", types)
+    expect_dtype(condition.dtype == bool_, f"where: the condition is {condition.dtype}, not bool")
+    expect_dtype(chosen.dtype == other.dtype, f"where: sides of {chosen.dtype} and {other.dtype}")
+    return (chosen,)
+
+
+# -- numpy meanings ----------------------------------------------------------------------------------------------------
+
+
+def in_float(function):
+    """``function`` in f32 for half types, rounded once, else in the operands' own type."""
+
+    def evaluate(attributes, *arrays):
+        dtype = arrays[0].dtype
+        if dtype.itemsize == 2 and dtype.kind not in "iu":
+            return np.asarray(function(*(array.astype(np.float32) for array in arrays))).astype(dtype)
+        return np.asarray(function(*arrays), dtype)
+
+    return evaluate
+
+
+def _libm(function):
+    """An exact scalar function of the C library, applied to each element in f64 and rounded to the operand's type."""
+    vectorized = np.vectorize(function, otypes=[np.float64])
+
+    def evaluate(attributes, x):
+        return (vectorized(x.astype(np.float64)) if x.size else x).astype(x.dtype)
+
+    return evaluate
+
+
+def sigmoid_array(x):
+    """The logistic function of a float array, exact in both tails."""
+    small = np.exp(-np.abs(x))
+    return np.where(np.isnan(x), x, np.where(x >= 0, 1, small) / (1 + small))
+
+
+def _evaluate_cast(attributes, x):
+    target = attributes["dtype"]
+    if target.is_integer and x.dtype.kind not in "iub":
+        return _float_to_integer(x, target)
+    return x.astype(target.numpy)
+
+
+def _float_to_integer(x, target):
+    """Truncation, saturating at the ends; NaN gives 0 (LLVM's fptosi.sat), so that every backend agrees."""
+    wide = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
+    low, high = np.iinfo(target.numpy).min, np.iinfo(target.numpy).max
+    inside = np.where((wide > low) & (wide < high), wide, 0).astype(target.numpy)
+    return np.where(wide >= high, high, np.where(wide <= low, low, inside)).astype(target.numpy)
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+
+
+def unless_zero(cotangent, gradient):
+    """``gradient`` where the cotangent is not 0, else 0: what no output depends on cannot turn into 0 * inf = NaN."""
+    return T.where(T.equal(cotangent, 0), 0, gradient)
+
+
+def _vjp_divide(op, dy):
+    left, right = op.operands
+    return dy / right, unless_zero(dy, -dy * op.result / right)
+
+
+def _vjp_power(op, dy):
+    base, exponent = op.operands
+    by_base = T.where(T.equal(exponent, 0), 0, dy * exponent * base ** (exponent - 1))
+    log_base = T.log(T.where(T.equal(base, 0), 1, base))
+    by_exponent = T.where(T.logical_and(T.equal(base, 0), exponent >= 0), 0, dy * op.result * log_base)
+    return unless_zero(dy, by_base), unless_zero(dy, by_exponent)
+
+
+def _vjp_extremum(op, dy):
+    left, right = op.operands
+    half = T.where(T.equal(left, right), dy * 0.5, 0)
+    wins = left > right if op.name == "maximum" else left < right
+    loses = left < right if op.name == "maximum" else left > right
+    return T.where(wins, dy, half), T.where(loses, dy, half)
+
+
+def _vjp_cast(op, dy):
+    source = op.operands[0].dtype
+    return (T.cast(dy, source) if source.is_float and op.result.dtype.is_float else None,)
+
+
+def _vjp_remainder(op, dy):
+    left, right = op.operands
+    return (dy, -dy * T.floor_divide(left, right)) if left.dtype.is_float else (None, None)
+
+
+def _gelu_gradient(op, dy):
+    """Derivative of GELU in the accumulation type; see ``_gelu`` for the formulas."""
+    wide = T.accumulation_dtype(op.operands[0].dtype)
+    x, dy_wide = T.cast(op.operands[0], wide), T.cast(dy, wide)
+    if op.attributes["approximate"] == "tanh":
+        slope = T.tanh(_INNER * (x + _CUBIC * (x * x * x)))
+        derivative = 0.5 * (1 + slope) + 0.5 * x * (1 - slope * slope) * (_INNER * (1 + 3 * _CUBIC * (x * x)))
+    else:
+        derivative = 0.5 * T.erfc(x * -math.sqrt(0.5)) + x * T.exp(-0.5 * (x * x)) * (1 / math.sqrt(2 * math.pi))
+    return (T.cast(dy_wide * derivative, op.operands[0].dtype),)
+
+
+# -- GELU --------------------------------------------------------------------------------------------------------------
+# tanh form: arXiv:1606.08415, section 2. It is written as x * sigmoid(2u), equal to 0.5 x (1 + tanh u) without the
+# cancellation that makes the latter lose every digit in the negative tail.
+
+_INNER = math.sqrt(2 / math.pi)
+_CUBIC = 0.044715
+
+
+def _infer_gelu(types, attributes):
+    expect_dtype(
+        attributes["approximate"] in ("tanh", "none"),
+        f"gelu: approximate is {attributes['approximate']!r}",
+        "use 'tanh' or 'none'",
+    )
+    return infer_float("gelu")(types, attributes)
+
+
+def _evaluate_gelu(attributes, x):
+    if attributes["approximate"] == "tanh":
+        return in_float(lambda x: x * sigmoid_array(2 * _INNER * (x + _CUBIC * x * x * x)))({}, x)
+    tail = np.vectorize(math.erfc, otypes=[np.float64])
+    wide = x.astype(np.float64)
+    return (0.5 * wide * tail(-wide * math.sqrt(0.5)) if x.size else wide).astype(x.dtype)
+
+
+def _decompose_gelu(op):
+    wide = T.accumulation_dtype(op.operands[0].dtype)
+    x = T.cast(op.operands[0], wide)
+    if op.attributes["approximate"] == "tanh":
+        y = x * T.sigmoid((2 * _INNER) * (x + _CUBIC * (x * x * x)))
+    else:
+        y = 0.5 * x * T.erfc(x * -math.sqrt(0.5))
+    return (T.cast(y, op.operands[0].dtype),)
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+def _unary(name, infer, function, vjp=None, evaluate=None):
+    define(
+        name,
+        "elementwise",
+        infer(name),
+        evaluate=evaluate or in_float(function),
+        vjp=vjp,
+        operand_names=("operand",),
+    )
+
+
+def _binary(name, infer, evaluate, vjp=None, commutative=False):
+    define(
+        name,
+        "elementwise",
+        infer(name),
+        evaluate=evaluate,
+        vjp=vjp,
+        operand_names=("left", "right"),
+        commutative=commutative,
+    )
+
+
+def _operand(op):
+    return op.operands[0]
+
+
+_unary("negative", _infer_number, np.negative, lambda op, dy: (-dy,))
+_unary("absolute", _infer_number, np.absolute, lambda op, dy: (dy * T.sign(_operand(op)),))
+_unary("sign", _infer_number, np.sign)
+_unary("floor", infer_float, np.floor)
+_unary("exp", infer_float, np.exp, lambda op, dy: (dy * op.result,))
+_unary("log", infer_float, np.log, lambda op, dy: (unless_zero(dy, dy / _operand(op)),))
+_unary("sqrt", infer_float, np.sqrt, lambda op, dy: (unless_zero(dy, dy * 0.5 / op.result),))
+_unary(
+    "rsqrt",
+    infer_float,
+    lambda x: 1 / np.sqrt(x),
+    lambda op, dy: (unless_zero(dy, dy * -0.5 * op.result / _operand(op)),),
+)
+_unary("sin", infer_float, np.sin, lambda op, dy: (dy * T.cos(_operand(op)),))
+_unary("cos", infer_float, np.cos, lambda op, dy: (-dy * T.sin(_operand(op)),))
+_unary("tanh", infer_float, np.tanh, lambda op, dy: (dy * (1 - op.result * op.result),))
+_unary(
+    "erf",
+    infer_float,
+    None,
+    lambda op, dy: (dy * (2 / math.sqrt(math.pi)) * T.exp(-_operand(op) * _operand(op)),),
+    evaluate=_libm(math.erf),
+)
+_unary(
+    "erfc",
+    infer_float,
+    None,
+    lambda op, dy: (dy * (-2 / math.sqrt(math.pi)) * T.exp(-_operand(op) * _operand(op)),),
+    evaluate=_libm(math.erfc),
+)
+_unary("sigmoid", infer_float, sigmoid_array, lambda op, dy: (dy * op.result * (1 - op.result),))
+_unary(
+    "logical_not",
+    lambda name: _infer_same(name, lambda dtype: dtype == bool_, "bool"),
+    None,
+    evaluate=lambda attributes, x: np.logical_not(x),
+)
+_unary("stop_gradient", _infer_same, None, evaluate=lambda attributes, x: x)
+
+_binary("add", _infer_same, in_float(np.add), lambda op, dy: (dy, dy), commutative=True)
+_binary("subtract", _infer_number, in_float(np.subtract), lambda op, dy: (dy, -dy))
+_binary(
+    "multiply",
+    _infer_same,
+    in_float(np.multiply),
+    lambda op, dy: (dy * op.operands[1], dy * op.operands[0]),
+    commutative=True,
+)
+_binary("divide", infer_float, in_float(np.divide), _vjp_divide)
+_binary("floor_divide", _infer_number, in_float(np.floor_divide))
+_binary("remainder", _infer_number, in_float(np.remainder), _vjp_remainder)
+_binary("power", infer_float, in_float(np.power), _vjp_power)
+_binary("maximum", _infer_same, in_float(np.maximum), _vjp_extremum, commutative=True)
+_binary("minimum", _infer_same, in_float(np.minimum), _vjp_extremum, commutative=True)
+for _name, _commutes in (("equal", True), ("not_equal", True), ("less", False), ("less_equal", False)):
+    _binary(
+        _name,
+        _infer_comparison,
+        lambda attributes, left, right, function=getattr(np, _name): function(left, right),
+        commutative=_commutes,
+    )
+for _name in ("logical_and", "logical_or", "logical_xor"):
+    _binary(
+        _name,
+        lambda name: _infer_same(name, lambda dtype: dtype == bool_, "bool"),
+        lambda attributes, left, right, function=getattr(np, _name): function(left, right),
+        commutative=True,
+    )
+
+define(
+    "where",
+    "elementwise",
+    _infer_where,
+    evaluate=lambda attributes, condition, chosen, other: np.where(condition, chosen, other),
+    vjp=lambda op, dy: (None, T.where(op.operands[0], dy, 0), T.where(op.operands[0], 0, dy)),
+    operand_names=("condition", "chosen", "other"),
+)
+define(
+    "cast",
+    "elementwise",
+    lambda types, attributes: (TensorType(attributes["dtype"], types[0].shape),),
+    evaluate=_evaluate_cast,
+    vjp=_vjp_cast,
+    attributes={"dtype": "dtype"},
+    operand_names=("operand",),
+)
+define(
+    "gelu",
+    "composite",
+    _infer_gelu,
+    evaluate=_evaluate_gelu,
+    vjp=_gelu_gradient,
+    decompose=_decompose_gelu,
+    attributes={"approximate": "str"},
+    operand_names=("operand",),
+)

@@ -1,0 +1,211 @@
+"""Operators that move elements and compute nothing: each is a map from result indices to operand indices."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from euler_ir import tensor as T
+from euler_ir.ops.definition import define, expect, expect_dtype
+from euler_ir.shapes import TensorType, broadcast_shapes
+
+
+def _infer_broadcast(types, attributes):
+    (operand,), shape = types, attributes["shape"]
+    expect(
+        broadcast_shapes(operand.shape, shape) == shape, f"broadcast: {operand.shape} does not broadcast to {shape}"
+    )
+    return (TensorType(operand.dtype, shape),)
+
+
+def _infer_reshape(types, attributes):
+    (operand,), shape = types, attributes["shape"]
+    expect(
+        operand.size == math.prod(shape),
+        f"reshape: {operand.shape} has {operand.size} elements, {shape} has {math.prod(shape)}",
+    )
+    return (TensorType(operand.dtype, shape),)
+
+
+def _infer_transpose(types, attributes):
+    (operand,), permutation = types, attributes["permutation"]
+    expect(
+        sorted(permutation) == list(range(operand.rank)), f"transpose: {permutation} does not permute {operand.rank} axes"
+    )
+    return (TensorType(operand.dtype, tuple(operand.shape[axis] for axis in permutation)),)
+
+
+def _infer_flip(types, attributes):
+    expect(all(0 <= axis < types[0].rank for axis in attributes["axes"]), f"flip: axes {attributes['axes']} do not fit")
+    return (types[0],)
+
+
+def _infer_slice(types, attributes):
+    (operand,) = types
+    starts, sizes, steps = attributes["starts"], attributes["sizes"], attributes["steps"]
+    expect(len(starts) == len(sizes) == len(steps) == operand.rank, "slice: one start, size and step for each axis")
+    for axis, (start, size, step) in enumerate(zip(starts, sizes, steps)):
+        last = start + (size - 1) * step
+        expect(
+            step >= 1 and start >= 0 and size >= 0 and (size == 0 or last < operand.shape[axis]),
+            f"slice: start {start}, size {size}, step {step} leave axis {axis} of size {operand.shape[axis]}",
+        )
+    return (TensorType(operand.dtype, sizes),)
+
+
+def _slices(attributes):
+    triples = zip(attributes["starts"], attributes["sizes"], attributes["steps"])
+    return tuple(slice(start, start + size * step, step) if size else slice(0, 0) for start, size, step in triples)
+
+
+def _infer_pad(types, attributes):
+    operand, value = types
+    low, high, interior = attributes["low"], attributes["high"], attributes["interior"]
+    expect(value.shape == (), f"pad: the value has shape {value.shape}, not ()")
+    expect_dtype(value.dtype == operand.dtype, f"pad: a value of {value.dtype} for a tensor of {operand.dtype}")
+    expect(len(low) == len(high) == len(interior) == operand.rank, "pad: one width for each axis")
+    expect(all(width >= 0 for width in (*low, *high, *interior)), "pad: widths are 0 or more", "slice to make it smaller")
+    return (TensorType(operand.dtype, _padded_shape(operand.shape, attributes)),)
+
+
+def _padded_shape(shape, attributes):
+    widths = zip(shape, attributes["low"], attributes["high"], attributes["interior"])
+    return tuple(low + size + max(size - 1, 0) * interior + high for size, low, high, interior in widths)
+
+
+def _evaluate_pad(attributes, x, value):
+    shape = _padded_shape(x.shape, attributes)
+    result = np.full(shape, value, x.dtype)
+    places = tuple(
+        slice(low, low + size * (interior + 1), interior + 1) if size else slice(0, 0)
+        for size, low, interior in zip(x.shape, attributes["low"], attributes["interior"])
+    )
+    result[places] = x
+    return result
+
+
+def _infer_concatenate(types, attributes):
+    axis, first = attributes["axis"], types[0]
+    expect(0 <= axis < first.rank, f"concatenate: axis {axis} is out of range for {first}")
+    for other in types[1:]:
+        expect_dtype(other.dtype == first.dtype, f"concatenate: dtypes {first.dtype} and {other.dtype} differ")
+        expect(
+            other.rank == first.rank
+            and all(a == b for i, (a, b) in enumerate(zip(first.shape, other.shape)) if i != axis),
+            f"concatenate: shapes {first.shape} and {other.shape} differ elsewhere than on axis {axis}",
+        )
+    size = sum(operand.shape[axis] for operand in types)
+    return (TensorType(first.dtype, first.shape[:axis] + (size,) + first.shape[axis + 1 :]),)
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+
+
+def unbroadcast(value, shape):
+    """``value`` summed over what broadcasting from ``shape`` repeated: the one place where that is undone."""
+    added = len(value.shape) - len(shape)
+    axes = tuple(range(added)) + tuple(
+        axis + added for axis, size in enumerate(shape) if size == 1 and value.shape[axis + added] != 1
+    )
+    return T.reshape(T.sum(value, axes) if axes else value, shape)
+
+
+def _vjp_slice(op, dy):
+    """The cotangent put back between zeros."""
+    operand = op.operands[0]
+    starts, sizes, steps = op.attributes["starts"], op.attributes["sizes"], op.attributes["steps"]
+    if 0 in sizes:
+        return (T.full_like(operand, 0),)
+    high = tuple(
+        size - (start + (count - 1) * step + 1)
+        for size, start, count, step in zip(operand.shape, starts, sizes, steps)
+    )
+    return (T.pad_with_interior(dy, starts, high, tuple(step - 1 for step in steps)),)
+
+
+def _vjp_pad(op, dy):
+    operand, low, interior = op.operands[0], op.attributes["low"], op.attributes["interior"]
+    inner = dy
+    if operand.shape != dy.shape:
+        starts = tuple(start if size else 0 for start, size in zip(low, operand.shape))
+        steps = tuple(between + 1 for between in interior)
+        inner = dy.graph.emit("slice", (dy,), starts=starts, sizes=operand.shape, steps=steps)
+    return inner, T.sum(dy) - T.sum(inner)
+
+
+def _vjp_concatenate(op, dy):
+    axis = op.attributes["axis"]
+    before = (slice(None),) * axis
+    gradients, start = [], 0
+    for operand in op.operands:
+        gradients.append(dy[before + (slice(start, start + operand.shape[axis]),)])
+        start += operand.shape[axis]
+    return tuple(gradients)
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+define(
+    "broadcast",
+    "movement",
+    _infer_broadcast,
+    evaluate=lambda attributes, x: np.broadcast_to(x, attributes["shape"]),
+    vjp=lambda op, dy: (unbroadcast(dy, op.operands[0].shape),),
+    attributes={"shape": "ints"},
+    operand_names=("operand",),
+)
+define(
+    "reshape",
+    "movement",
+    _infer_reshape,
+    evaluate=lambda attributes, x: np.reshape(x, attributes["shape"]),
+    vjp=lambda op, dy: (T.reshape(dy, op.operands[0].shape),),
+    attributes={"shape": "ints"},
+    operand_names=("operand",),
+)
+define(
+    "transpose",
+    "movement",
+    _infer_transpose,
+    evaluate=lambda attributes, x: np.transpose(x, attributes["permutation"]),
+    vjp=lambda op, dy: (T.transpose(dy, tuple(int(axis) for axis in np.argsort(op.attributes["permutation"]))),),
+    attributes={"permutation": "ints"},
+    operand_names=("operand",),
+)
+define(
+    "flip",
+    "movement",
+    _infer_flip,
+    evaluate=lambda attributes, x: np.flip(x, attributes["axes"]),
+    vjp=lambda op, dy: (T.flip(dy, op.attributes["axes"]),),
+    attributes={"axes": "ints"},
+    operand_names=("operand",),
+)
+define(
+    "slice",
+    "movement",
+    _infer_slice,
+    evaluate=lambda attributes, x: x[_slices(attributes)],
+    vjp=_vjp_slice,
+    attributes={"starts": "ints", "sizes": "ints", "steps": "ints"},
+    operand_names=("operand",),
+)
+define(
+    "pad",
+    "movement",
+    _infer_pad,
+    evaluate=_evaluate_pad,
+    vjp=_vjp_pad,
+    attributes={"low": "ints", "high": "ints", "interior": "ints"},
+    operand_names=("operand", "value"),
+)
+define(
+    "concatenate",
+    "movement",
+    _infer_concatenate,
+    evaluate=lambda attributes, *arrays: np.concatenate(arrays, axis=attributes["axis"]),
+    vjp=_vjp_concatenate,
+    attributes={"axis": "int"},
+)
