@@ -1,0 +1,1 @@
+"""Loop IR: loop nests over named axes, the same for every device."""
