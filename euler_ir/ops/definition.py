@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from euler_ir.errors import DTypeError, ShapeError
+from euler_ir.index import Condition, Indices
 from euler_ir.shapes import TensorType
 
 FAMILIES = ("leaf", "elementwise", "reduction", "movement", "indexing", "contraction", "scan", "random", "composite")
@@ -24,6 +25,8 @@ class OpDefinition:
     ``vjp(op, *cotangents)`` emits the gradient: a value or None for each operand. A cotangent is None when nothing
     downstream needs that result. A missing ``vjp`` says that no operand has a gradient.
     ``decompose(op)`` emits the operator as simpler ones and gives the values that stand for its results.
+    ``index_map(op, indices)`` says of a movement which operand elements a result element is: the first ``Source`` whose
+    conditions hold.
     ``attributes`` maps each attribute to one of ATTRIBUTE_KINDS.
     """
 
@@ -33,6 +36,7 @@ class OpDefinition:
     evaluate: Callable | None = None
     vjp: Callable | None = None
     decompose: Callable | None = None
+    index_map: Callable | None = None
     attributes: Mapping[str, str] = field(default_factory=dict)
     operand_names: tuple[str, ...] = ()
     commutative: bool = False
@@ -41,6 +45,15 @@ class OpDefinition:
     def has_identity(self) -> bool:
         """Whether two equal ops of this kind are still two things (inputs, parameters, state)."""
         return self.family == "leaf" and self.name != "constant" and self.name != "iota"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an element comes from: ``operand`` (its position) at ``indices``, if all ``conditions`` hold."""
+
+    operand: int
+    indices: Indices
+    conditions: tuple[Condition, ...] = ()
 
 
 OPS: dict[str, OpDefinition] = {}
@@ -57,6 +70,8 @@ def define(name: str, family: str, infer, **rest) -> OpDefinition:
     for attribute, kind in definition.attributes.items():
         if kind not in ATTRIBUTE_KINDS:
             raise ValueError(f"operator {name!r}: attribute {attribute!r} has unknown kind {kind!r}")
+    if family == "movement" and definition.index_map is None:
+        raise ValueError(f"movement operator {name!r} needs an index map")
     if family == "composite" and definition.decompose is None:
         raise ValueError(f"composite operator {name!r} needs a decomposition")
     OPS[name] = definition

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from euler_ir import tensor as T
-from euler_ir.ops.definition import define, expect, expect_dtype
+from euler_ir.index import Bound, Index, Multiple, delinearize, linearize
+from euler_ir.ops.definition import Source, define, expect, expect_dtype
 from euler_ir.shapes import TensorType, broadcast_shapes
 
 
@@ -144,6 +145,59 @@ def _vjp_concatenate(op, dy):
     return tuple(gradients)
 
 
+# -- index maps --------------------------------------------------------------------------------------------------------
+
+
+def _broadcast_source(op, indices):
+    shape = op.operands[0].shape
+    aligned = indices[len(indices) - len(shape) :]
+    return (Source(0, tuple(Index() if size == 1 else index for index, size in zip(aligned, shape))),)
+
+
+def _reshape_source(op, indices):
+    return (Source(0, delinearize(linearize(indices, op.result.shape), op.operands[0].shape)),)
+
+
+def _transpose_source(op, indices):
+    places = dict(zip(op.attributes["permutation"], indices))
+    return (Source(0, tuple(places[axis] for axis in range(len(indices)))),)
+
+
+def _flip_source(op, indices):
+    axes, shape = op.attributes["axes"], op.result.shape
+    return (Source(0, tuple(index * -1 + (shape[a] - 1) if a in axes else index for a, index in enumerate(indices))),)
+
+
+def _slice_source(op, indices):
+    triples = zip(indices, op.attributes["starts"], op.attributes["steps"])
+    return (Source(0, tuple(index * step + start for index, start, step in triples)),)
+
+
+def _pad_source(op, indices):
+    inner, conditions = [], []
+    widths = zip(indices, op.operands[0].shape, op.attributes["low"], op.attributes["interior"])
+    for index, size, low, interior in widths:
+        place = index - low
+        conditions.append(Bound(place, 0, (size - 1) * (interior + 1) + 1 if size else 0))
+        if interior:
+            conditions.append(Multiple(place, interior + 1))
+        inner.append(place // (interior + 1))
+    needed = tuple(c for c in conditions if not (isinstance(c, Bound) and c.always))
+    return Source(0, tuple(inner), needed), Source(1, ())
+
+
+def _concatenate_source(op, indices):
+    axis, start, sources = op.attributes["axis"], 0, []
+    for position, operand in enumerate(op.operands):
+        place = indices[axis] - start
+        inside = Bound(place, 0, operand.shape[axis])
+        start += operand.shape[axis]
+        if not inside.never:
+            sources.append(Source(position, indices[:axis] + (place,) + indices[axis + 1 :], (inside,)))
+    last = sources[-1]
+    return (*sources[:-1], Source(last.operand, last.indices))
+
+
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
@@ -153,6 +207,7 @@ define(
     _infer_broadcast,
     evaluate=lambda attributes, x: np.broadcast_to(x, attributes["shape"]),
     vjp=lambda op, dy: (unbroadcast(dy, op.operands[0].shape),),
+    index_map=_broadcast_source,
     attributes={"shape": "ints"},
     operand_names=("operand",),
 )
@@ -162,6 +217,7 @@ define(
     _infer_reshape,
     evaluate=lambda attributes, x: np.reshape(x, attributes["shape"]),
     vjp=lambda op, dy: (T.reshape(dy, op.operands[0].shape),),
+    index_map=_reshape_source,
     attributes={"shape": "ints"},
     operand_names=("operand",),
 )
@@ -171,6 +227,7 @@ define(
     _infer_transpose,
     evaluate=lambda attributes, x: np.transpose(x, attributes["permutation"]),
     vjp=lambda op, dy: (T.transpose(dy, tuple(int(axis) for axis in np.argsort(op.attributes["permutation"]))),),
+    index_map=_transpose_source,
     attributes={"permutation": "ints"},
     operand_names=("operand",),
 )
@@ -180,6 +237,7 @@ define(
     _infer_flip,
     evaluate=lambda attributes, x: np.flip(x, attributes["axes"]),
     vjp=lambda op, dy: (T.flip(dy, op.attributes["axes"]),),
+    index_map=_flip_source,
     attributes={"axes": "ints"},
     operand_names=("operand",),
 )
@@ -189,6 +247,7 @@ define(
     _infer_slice,
     evaluate=lambda attributes, x: x[_slices(attributes)],
     vjp=_vjp_slice,
+    index_map=_slice_source,
     attributes={"starts": "ints", "sizes": "ints", "steps": "ints"},
     operand_names=("operand",),
 )
@@ -198,6 +257,7 @@ define(
     _infer_pad,
     evaluate=_evaluate_pad,
     vjp=_vjp_pad,
+    index_map=_pad_source,
     attributes={"low": "ints", "high": "ints", "interior": "ints"},
     operand_names=("operand", "value"),
 )
@@ -207,5 +267,6 @@ define(
     _infer_concatenate,
     evaluate=lambda attributes, *arrays: np.concatenate(arrays, axis=attributes["axis"]),
     vjp=_vjp_concatenate,
+    index_map=_concatenate_source,
     attributes={"axis": "int"},
 )
