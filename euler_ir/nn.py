@@ -1,0 +1,212 @@
+"""Layers as graph builders. A module names its parameters by their path and adds ops to the current graph when called."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Iterator
+
+from euler_ir.dtypes import DType, as_dtype, f32
+from euler_ir.errors import GraphError
+from euler_ir.graph import Graph, Value, current_graph
+from euler_ir.initializers import Initializer, Normal, Ones, Uniform, Zeros
+from euler_ir.shapes import as_shape
+from euler_ir.tensor import dropout, layer_norm, matmul, take
+
+# Kept outside of Graph, which knows nothing of modules; an entry dies with its graph.
+_parameters_of: weakref.WeakKeyDictionary[Graph, dict[str, Parameter]] = weakref.WeakKeyDictionary()
+
+
+class _Member:
+    """What sits in a module under a name; its path is the names from the outermost module inwards."""
+
+    _owner: Module | None = None
+    _name = ""
+
+    @property
+    def path(self) -> str:
+        """Names from the outermost module down, joined by dots; the outermost module itself has the path ''."""
+        names = []
+        member = self
+        while member._owner is not None:
+            names.append(member._name)
+            member = member._owner
+        return ".".join(reversed(names))
+
+
+class Parameter(_Member):
+    """A trained tensor that belongs to a module. ``value`` is the tensor in the graph that is being built."""
+
+    def __init__(self, shape, initializer: Initializer, dtype=f32) -> None:
+        self.shape = as_shape(shape)
+        self.initializer = initializer
+        self.dtype: DType = as_dtype(dtype)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def value(self) -> Value:
+        """This parameter in the current graph; the same value however often it is asked for.
+
+        Raises GraphError when no graph is being built, when the parameter belongs to no module, or when another
+        parameter of that path is in the graph.
+        """
+        graph, path = current_graph(), self.path
+        if not path:
+            raise GraphError("a Parameter that belongs to no module has no name", hint="assign it to a module's attribute")
+        known = _parameters_of.setdefault(graph, {})
+        if path not in known:
+            graph.parameter(path, self.shape, self.initializer, self.dtype)
+            known[path] = self
+        if known[path] is not self:
+            raise graph.explain(
+                GraphError(f"graph {graph.name!r} already has another parameter {path!r}, of another module"),
+                (graph.leaf(path),),
+                hint="make both modules attributes of one Module, so that their paths differ",
+            )
+        return graph.leaf(path)
+
+    def __repr__(self) -> str:
+        return f"<Parameter {self.path or '(unnamed)'}: {self.dtype}{list(self.shape)}>"
+
+
+class Module(_Member):
+    """Base of all layers and models.
+
+    Parameters and modules become members when they are assigned to an attribute, whose name is their part of the
+    path. A member that is assigned twice keeps its first path, so that tied weights are one parameter. Subclasses
+    define ``forward``; calling the module runs it with the module's path as the scope of the ops it makes.
+    """
+
+    def __setattr__(self, name: str, value) -> None:
+        if name != "_owner":
+            self._release(name)
+            if isinstance(value, _Member):
+                self._adopt(name, value)
+        super().__setattr__(name, value)
+
+    def _adopt(self, name: str, member: _Member) -> None:
+        self.__dict__.setdefault("_members", {})[name] = member
+        if member._owner is None:
+            member._owner, member._name = self, name
+
+    def _release(self, name: str) -> None:
+        member = self.__dict__.get("_members", {}).pop(name, None)
+        if member is not None and (member._owner, member._name) == (self, name):
+            member._owner = None
+
+    def forward(self, *arguments, **options):
+        raise NotImplementedError(f"{type(self).__name__} defines no forward")
+
+    def __call__(self, *arguments, **options):
+        with current_graph().scope(self.path):
+            return self.forward(*arguments, **options)
+
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """Each parameter once, with its path, in the order of assignment."""
+        seen: set[Parameter] = set()
+        stack: list[_Member] = [self]
+        while stack:
+            member = stack.pop()
+            if isinstance(member, Module):
+                stack.extend(reversed(list(member.__dict__.get("_members", {}).values())))
+            elif member not in seen:
+                seen.add(member)
+                yield member.path, member
+
+    def parameters(self) -> list[Parameter]:
+        """Each parameter once."""
+        return [parameter for _, parameter in self.named_parameters()]
+
+    def parameter_count(self) -> int:
+        """The number of trained numbers; a tied parameter counts once."""
+        return sum(parameter.size for parameter in self.parameters())
+
+
+class ModuleList(Module):
+    """Modules in a row, named by their position."""
+
+    def __init__(self, modules) -> None:
+        self._items = list(modules)
+        for position, module in enumerate(self._items):
+            if isinstance(module, Module):
+                self._adopt(str(position), module)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._items)
+
+    def __getitem__(self, position: int) -> Module:
+        return self._items[position]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+class Sequential(ModuleList):
+    """Calls its steps one after the other; a step is a module or a function of one tensor, such as ``euler_ir.relu``."""
+
+    def __init__(self, *steps: Callable[[Value], Value]) -> None:
+        super().__init__(steps)
+
+    def forward(self, x: Value) -> Value:
+        for step in self:
+            x = step(x)
+        return x
+
+
+class Linear(Module):
+    """``x @ weight + bias``: x [..., inputs] to [..., outputs]; weight [inputs, outputs], as GPT-2 stores it.
+
+    By default both begin uniform within ``1 / sqrt(inputs)``, as in torch.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, bias: bool = True, initializer: Initializer | None = None, dtype=f32
+    ) -> None:
+        uniform = Uniform(1 / math.sqrt(inputs) if inputs else 0.0)
+        self.weight = Parameter((inputs, outputs), initializer or uniform, dtype)
+        self.bias = Parameter((outputs,), Zeros() if initializer else uniform, dtype) if bias else None
+
+    def forward(self, x: Value) -> Value:
+        product = matmul(x, self.weight.value)
+        return product if self.bias is None else product + self.bias.value
+
+
+class Embedding(Module):
+    """Rows of ``weight`` [count, width] picked by integer indices [...], giving [..., width]."""
+
+    def __init__(self, count: int, width: int, initializer: Initializer = Normal(0.02), dtype=f32) -> None:
+        self.weight = Parameter((count, width), initializer, dtype)
+
+    def forward(self, indices: Value) -> Value:
+        return take(self.weight.value, indices, axis=0)
+
+
+class LayerNorm(Module):
+    """Layer normalisation over the last axis, of size ``width`` (Ba et al., arXiv:1607.06450)."""
+
+    def __init__(self, width: int, epsilon: float = 1e-5, dtype=f32) -> None:
+        self.weight = Parameter((width,), Ones(), dtype)
+        self.bias = Parameter((width,), Zeros(), dtype)
+        self.epsilon = epsilon
+
+    def forward(self, x: Value) -> Value:
+        return layer_norm(x, self.weight.value, self.bias.value, self.epsilon)
+
+
+class Dropout(Module):
+    """Zeroes elements with probability ``rate`` and scales the rest, when given the randomness to do so.
+
+    ``seed`` and ``step`` are integers or 0-d integer tensors. Without a seed, as in evaluation, x passes unchanged.
+    """
+
+    def __init__(self, rate: float) -> None:
+        if not 0 <= rate < 1:
+            raise ValueError(f"dropout rate {rate} is outside of 0 <= rate < 1")
+        self.rate = rate
+
+    def forward(self, x: Value, seed: Value | int | None = None, step: Value | int = 0) -> Value:
+        return x if seed is None else dropout(x, self.rate, seed, step)
