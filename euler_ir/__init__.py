@@ -2,6 +2,8 @@
 
 from euler_ir import initializers
 from euler_ir import ops as _ops  # noqa: F401, fills the table of operators
+# Before builder: loading the submodule `state` would otherwise hide the function of that name.
+from euler_ir.state import State, initial_state  # isort: skip
 from euler_ir.autodiff import gradient
 from euler_ir.builder import (
     arange,
@@ -32,7 +34,6 @@ from euler_ir.errors import (
 )
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.shapes import TensorType
-from euler_ir.state import State, initial_state
 from euler_ir.tensor import (
     absolute,
     argmax,
