@@ -190,7 +190,7 @@ def test_encoding_wrong_types_is_refused(gpt2):
 # --- Long pieces and the cache ---
 
 
-@pytest.mark.parametrize("unit", ["a", "^", " ", "ab", "你"])
+@pytest.mark.parametrize("unit", ["a", "^", "-", "ab", "你"])
 def test_queue_steps_grow_in_proportion_to_an_unbroken_run(monkeypatch, gpt2, unit):
     def steps(length):
         popped = 0
@@ -206,7 +206,7 @@ def test_queue_steps_grow_in_proportion_to_an_unbroken_run(monkeypatch, gpt2, un
         monkeypatch.setattr(models.bpe, "heappop", original_pop)
         return popped
 
-    assert steps(20_000) <= 2.1 * steps(10_000) < 20_000 * 3 * 3
+    assert 10_000 < steps(20_000) <= 2.1 * steps(10_000) < 200_000
 
 
 def test_a_long_run_equals_tiktoken(gpt2, reference):
@@ -214,19 +214,27 @@ def test_a_long_run_equals_tiktoken(gpt2, reference):
         assert gpt2.encode_ordinary(unit * 5_000) == reference.encode_ordinary(unit * 5_000)
 
 
-def test_training_on_one_long_piece_does_not_rescan_it(monkeypatch):
-    letters = "".join(random.Random(0).choices("acgt", k=30_000))
-    added = 0
-    original = models.bpe_training._add_pair
+def _lines_executed(function, *arguments):
+    """How many lines Python runs inside one call: a measure of work that no busy machine can disturb."""
+    lines = 0
 
-    def counting_add(*arguments):
-        nonlocal added
-        added += 1
-        original(*arguments)
+    def trace(frame, event, argument):
+        nonlocal lines
+        lines += event == "line"
+        return trace
 
-    monkeypatch.setattr(models.bpe_training, "_add_pair", counting_add)
-    learn_merges({letters.encode(): 1}, 500)
-    assert added < 3 * len(letters)
+    outer_trace = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function(*arguments)
+    finally:
+        sys.settrace(outer_trace)
+    return lines
+
+
+def test_training_on_one_long_piece_does_not_rescan_it_for_each_merge():
+    letters = "".join(random.Random(0).choices("acgt", k=5_000))
+    assert _lines_executed(learn_merges, {letters.encode(): 1}, 200) < 50 * len(letters)
 
 
 def test_cache_is_bounded_in_entries_and_piece_length(monkeypatch, gpt2):
