@@ -1,0 +1,61 @@
+"""When two attributes, ops or graphs are the same: bit for bit, so that 0.0 and -0.0 differ and a NaN equals itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import struct
+from collections.abc import Hashable, Mapping
+
+import numpy as np
+
+from euler_ir.dtypes import DType
+from euler_ir.graph import Graph, Op, Value
+from euler_ir.initializers import Initializer
+
+
+def attribute_key(value) -> Hashable:
+    """A hashable stand-in for an attribute: equal keys mean equal types and equal bits."""
+    if isinstance(value, float):
+        return "float", struct.pack("<d", value)
+    if isinstance(value, tuple):
+        return tuple(attribute_key(item) for item in value)
+    if isinstance(value, np.ndarray):
+        data = value.tobytes()
+        return value.dtype.name, value.shape, data if len(data) <= 64 else hashlib.blake2b(data).digest()
+    if isinstance(value, Initializer):
+        fields = tuple(attribute_key(getattr(value, field.name)) for field in dataclasses.fields(value))
+        return type(value), fields
+    return value if isinstance(value, DType) else (type(value), value)
+
+
+def attributes_key(attributes: Mapping) -> Hashable:
+    """A hashable stand-in for all attributes of an op, whatever their order."""
+    return tuple((name, attribute_key(attributes[name])) for name in sorted(attributes))
+
+
+def structurally_equal(left: Graph, right: Graph, locations: bool = False) -> bool:
+    """Whether two graphs have the same name, ops in the same order, hints, outputs and updates.
+
+    Locations and scopes count only with ``locations``.
+    """
+    return _structure(left, locations) == _structure(right, locations)
+
+
+def _structure(graph: Graph, locations: bool) -> list[Hashable]:
+    numbers: dict[Value, int] = {}
+    parts: list[Hashable] = [graph.name]
+    for op in graph.ops:
+        parts.append(_op_structure(op, numbers, locations))
+        for value in op.results:
+            numbers[value] = len(numbers)
+    parts.append(tuple((name, numbers[value]) for name, value in graph.outputs.items()))
+    parts.append(tuple((name, numbers[value]) for name, value in graph.updates.items()))
+    return parts
+
+
+def _op_structure(op: Op, numbers: Mapping[Value, int], locations: bool) -> Hashable:
+    operands = tuple(numbers[operand] for operand in op.operands)
+    results = tuple((value.type, value.name) for value in op.results)
+    origin = (op.location, op.scope) if locations else None
+    return op.name, operands, attributes_key(op.attributes), results, origin

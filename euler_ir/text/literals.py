@@ -1,0 +1,252 @@
+"""Attributes as text and back, kind by kind: each ``_format_`` stands beside its ``_read_``."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import json
+import math
+import re
+import struct
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from euler_ir.dtypes import DTYPES, DType, f64
+from euler_ir.errors import GraphError
+from euler_ir.initializers import INITIALIZERS, Initializer
+from euler_ir.shapes import TensorType
+
+FROM_TYPE = ("shape", "dtype")
+"""Attributes that the printed result type says already: they are not printed, the parser fills them in."""
+
+INLINE_ELEMENTS = 16
+"""Larger arrays are written as base64 of their little-endian bytes."""
+
+_INTEGER = re.compile(r"-?\d+\Z")
+_NAN = re.compile(r"nan\((0x[0-9a-f]+)\)\Z")
+
+
+@dataclass(slots=True)
+class Literal:
+    """A literal as parsed. ``form`` is 'number', 'string', 'word', 'call' (``text(items)``) or 'list'."""
+
+    form: str
+    text: str
+    offset: int
+    items: list[Literal] = field(default_factory=list)
+
+
+class LiteralError(Exception):
+    """A literal that is not of the kind that is wanted; ``words`` are those that would be."""
+
+    def __init__(self, message: str, literal: Literal, words: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.literal = literal
+        self.words = words
+
+
+def format_attribute(kind: str, value) -> str:
+    """``value`` as text. Raises GraphError for an initializer that is not in INITIALIZERS."""
+    return _FORMAT[kind](value)
+
+
+def read_attribute(kind: str, literal: Literal, type: TensorType):
+    """The attribute that ``literal`` says, for an op whose first result is of ``type``. Raises LiteralError."""
+    return _READ[kind](literal, type)
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def _bits_dtype(dtype: DType) -> np.dtype:
+    return np.dtype(f"<u{dtype.itemsize}")
+
+
+def _is_usual_nan(scalar: np.generic, dtype: DType) -> bool:
+    return scalar.tobytes() == np.array(math.nan, dtype.numpy).tobytes()
+
+
+def _format_element(scalar: np.generic, dtype: DType) -> str:
+    """A numpy scalar as the shortest text that reads back to the same bits."""
+    if dtype.kind == "bool":
+        return "true" if scalar else "false"
+    if dtype.is_integer:
+        return str(int(scalar))
+    number = float(scalar)
+    if math.isnan(number):
+        bits = int.from_bytes(scalar.tobytes(), "little")
+        return "nan" if _is_usual_nan(scalar, dtype) else f"nan({bits:#x})"
+    if dtype != f64:
+        for digits in range(1, 10):
+            short = float(f"{number:.{digits}g}")
+            if np.array(short, dtype.numpy).tobytes() == scalar.tobytes():
+                return repr(short)
+    return repr(number)
+
+
+def _read_element(literal: Literal, dtype: DType) -> bytes:
+    """The little-endian bytes of one element."""
+    text = literal.text
+    if dtype.kind == "bool":
+        return bytes([_read_bool(literal)])
+    if dtype.is_integer:
+        number = _read_int(literal)
+        limits = np.iinfo(dtype.numpy)
+        if not limits.min <= number <= limits.max:
+            raise LiteralError(f"{number} does not fit {dtype}", literal)
+        return np.array(number, dtype.numpy).tobytes()
+    if literal.form != "number":
+        raise LiteralError(f"expected a number of {dtype}", literal)
+    payload = _NAN.match(text)
+    if payload is None:
+        with np.errstate(over="ignore"):
+            return np.array(float(text), dtype.numpy).tobytes()
+    bits = int(payload[1], 16)
+    if bits >= 1 << dtype.bits or not np.isnan(np.array(bits, _bits_dtype(dtype)).view(dtype.numpy)):
+        raise LiteralError(f"{payload[1]} is not the bits of a NaN of {dtype}", literal)
+    return bits.to_bytes(dtype.itemsize, "little")
+
+
+def _format_float(value: float) -> str:
+    return _format_element(np.float64(value), f64)
+
+
+def _read_float(literal: Literal, type=None) -> float:
+    return struct.unpack("<d", _read_element(literal, f64))[0]
+
+
+def _read_int(literal: Literal, type=None) -> int:
+    if literal.form != "number" or not _INTEGER.match(literal.text):
+        raise LiteralError("expected an integer", literal)
+    return int(literal.text)
+
+
+def _format_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _read_bool(literal: Literal, type=None) -> bool:
+    if literal.form != "word" or literal.text not in ("true", "false"):
+        raise LiteralError("expected true or false", literal, ("true", "false"))
+    return literal.text == "true"
+
+
+# -- words, strings and lists ------------------------------------------------------------------------------------------
+
+
+def _read_str(literal: Literal, type=None) -> str:
+    if literal.form != "string":
+        raise LiteralError("expected a string in double quotes", literal)
+    return literal.text
+
+
+def _format_ints(value: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, value))}]"
+
+
+def _read_ints(literal: Literal, type=None) -> tuple[int, ...]:
+    if literal.form != "list":
+        raise LiteralError("expected a list of integers such as [0, 1]", literal)
+    return tuple(_read_int(item) for item in literal.items)
+
+
+def _read_dtype(literal: Literal, type=None) -> DType:
+    if literal.form != "word" or literal.text not in DTYPES:
+        raise LiteralError("expected an element type", literal, tuple(DTYPES))
+    return DTYPES[literal.text]
+
+
+# -- initializers ------------------------------------------------------------------------------------------------------
+
+
+def _format_initializer(value: Initializer) -> str:
+    name = next((name for name, known in INITIALIZERS.items() if known is type(value)), None)
+    if name is None:
+        raise GraphError(f"{value!r} has no name in the text form", hint="add its class to INITIALIZERS")
+    numbers = [getattr(value, item.name) for item in dataclasses.fields(value)]
+    arguments = (_format_float(number) if isinstance(number, float) else str(number) for number in numbers)
+    return f"{name}({', '.join(arguments)})"
+
+
+def _read_initializer(literal: Literal, type=None) -> Initializer:
+    if literal.form != "call" or literal.text not in INITIALIZERS:
+        raise LiteralError("expected an initializer such as normal(0.02)", literal, tuple(INITIALIZERS))
+    known = INITIALIZERS[literal.text]
+    fields = dataclasses.fields(known)
+    if len(fields) != len(literal.items):
+        raise LiteralError(f"{literal.text} takes {len(fields)} numbers, not {len(literal.items)}", literal)
+    return known(*(_read_int(item) if _INTEGER.match(item.text) else _read_float(item) for item in literal.items))
+
+
+# -- arrays ------------------------------------------------------------------------------------------------------------
+
+
+def _format_array(value: np.ndarray) -> str:
+    dtype = next(dtype for dtype in DTYPES.values() if dtype.numpy == value.dtype)
+    if value.size > INLINE_ELEMENTS:
+        data = np.ascontiguousarray(value, value.dtype.newbyteorder("<")).tobytes()
+        return f'base64("{base64.b64encode(data).decode()}")'
+    if not value.size:
+        return "[]"
+    texts = [_format_element(element, dtype) for element in value.reshape(-1)]
+    for size in reversed(value.shape):
+        texts = [f"[{', '.join(texts[start : start + size])}]" for start in range(0, len(texts), size)]
+    return texts[0]
+
+
+def _read_array(literal: Literal, type: TensorType) -> np.ndarray:
+    if literal.form == "call":
+        data = _read_base64(literal)
+    else:
+        data = b"".join(_read_element(item, type.dtype) for item in _elements(literal, type))
+    if len(data) != type.nbytes:
+        raise LiteralError(f"{type} takes {type.nbytes} bytes, not {len(data)}", literal)
+    return np.frombuffer(data, type.dtype.numpy).reshape(type.shape)
+
+
+def _read_base64(literal: Literal) -> bytes:
+    if literal.text != "base64" or len(literal.items) != 1:
+        raise LiteralError("expected a number, a list or base64", literal, ("base64",))
+    try:
+        return base64.b64decode(_read_str(literal.items[0]), validate=True)
+    except (binascii.Error, ValueError):
+        raise LiteralError("this is not base64", literal.items[0]) from None
+
+
+def _elements(literal: Literal, type: TensorType) -> list[Literal]:
+    """The elements of nested lists in row-major order, the nesting checked against the shape."""
+    if not type.size:
+        if literal.form != "list" or literal.items:
+            raise LiteralError(f"expected [] for {type}", literal)
+        return []
+    level = [literal]
+    for axis, size in enumerate(type.shape):
+        for item in level:
+            if item.form != "list" or len(item.items) != size:
+                raise LiteralError(f"expected a list of {size} along axis {axis} of {type}", item)
+        level = [inner for item in level for inner in item.items]
+    return level
+
+
+_FORMAT = {
+    "bool": _format_bool,
+    "int": str,
+    "float": _format_float,
+    "str": json.dumps,
+    "ints": _format_ints,
+    "dtype": str,
+    "array": _format_array,
+    "initializer": _format_initializer,
+}
+_READ = {
+    "bool": _read_bool,
+    "int": _read_int,
+    "float": _read_float,
+    "str": _read_str,
+    "ints": _read_ints,
+    "dtype": _read_dtype,
+    "array": _read_array,
+    "initializer": _read_initializer,
+}
