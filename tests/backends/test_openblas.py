@@ -87,7 +87,7 @@ def assert_close(got, expected, k):
 @pytest.mark.parametrize("transpose_b", [False, True])
 @pytest.mark.parametrize(
     ("batch", "m", "n", "k"),
-    [((1, 1), 1, 1, 1), ((1, 1), 300, 517, 65), ((1, 1), 1, 2051, 33), ((1, 1), 2049, 1, 20), ((3, 5), 17, 19, 23),
+    [((1, 1), 1, 1, 1), ((1, 1), 2, 2, 2), ((1, 1), 300, 517, 65), ((1, 1), 1, 2051, 33), ((1, 1), 2049, 1, 20), ((3, 5), 17, 19, 23),
      ((2, 1), 200, 130, 40), ((1, 1), 70, 1030, 400)],
 )  # fmt: skip
 def test_products(dtype, transpose_a, transpose_b, batch, m, n, k):
@@ -125,7 +125,7 @@ def test_batch_items_may_share_an_operand():
 
 
 @pytest.mark.parametrize("dtype", SCALARS)
-@pytest.mark.parametrize("shape", [(1, 1, 40, 50), (3, 2, 200, 300)])
+@pytest.mark.parametrize("shape", [(1, 1, 40, 50), (3, 2, 200, 300), (2, 1, 1, 600), (1, 2, 600, 1), (1, 1, 1, 1)])
 def test_beta_zero_overwrites_nan(dtype, shape):
     a, b, c = operands(shape[:2], *shape[2:], 8, dtype)
     c[...] = np.nan
@@ -133,8 +133,9 @@ def test_beta_zero_overwrites_nan(dtype, shape):
 
 
 @pytest.mark.parametrize("dtype", SCALARS)
-def test_an_empty_sum_leaves_beta_c(dtype):
-    a, b, c = operands((2, 1), 150, 140, 0, dtype)
+@pytest.mark.parametrize("shape", [(150, 140), (1, 600), (600, 1)])
+def test_an_empty_sum_leaves_beta_c(dtype, shape):
+    a, b, c = operands((2, 1), *shape, 0, dtype)
     expected = 3 * c
     np.testing.assert_array_equal(gemm(a, b, c, beta=3.0), expected)
     c[...] = np.nan
@@ -149,8 +150,10 @@ def test_empty_results(shape):
 
 @pytest.mark.parametrize("dtype", SCALARS)
 @pytest.mark.parametrize(
-    ("batch", "m", "n", "k"), [((1, 1), 700, 500, 300), ((1, 1), 257, 129, 800), ((5, 1), 100, 130, 60)]
-)
+    ("batch", "m", "n", "k"),
+    [((1, 1), 700, 500, 300), ((1, 1), 257, 129, 800), ((5, 1), 100, 130, 60),
+     ((1, 1), 1, 3001, 50), ((1, 1), 3001, 1, 50)],
+)  # fmt: skip
 def test_the_bits_do_not_depend_on_the_number_of_threads(dtype, batch, m, n, k):
     a, b, c = operands(batch, m, n, k, dtype)
     one = gemm(a, b, c.copy(), threads=1)

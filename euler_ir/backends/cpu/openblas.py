@@ -21,6 +21,10 @@ MAX_EXTENT = 2**31 - 1
 _ENOUGH_PIECES = 16
 _SMALLEST_PIECE = 64 * 128
 
+# With one row or one column there is nothing to pack: memory is the limit, and BLAS's product of a matrix and a vector
+# reads it several times as fast as its product of matrices.
+_SMALLEST_VECTOR_PIECE = 256
+
 
 def gemm_ir() -> str:
     """Definitions of ``@eir_gemm_f32`` and ``@eir_gemm_f64``, as LLVM IR text with the declarations that they need.
@@ -39,7 +43,7 @@ def gemm_ir() -> str:
     stored row and at least 1. Extents and leading dimensions are at most MAX_EXTENT, and C overlaps nothing. There is
     no barrier inside. In f64 the name ends in f64 and alpha and beta are double.
     """
-    return _gemm_text("f32", "float", "eir_cblas_sgemm") + _gemm_text("f64", "double", "eir_cblas_dgemm")
+    return _gemm_text("f32", "float", "eir_cblas_s") + _gemm_text("f64", "double", "eir_cblas_d")
 
 
 @functools.cache
@@ -54,20 +58,28 @@ def _address(symbol: str) -> int:
     return ctypes.cast(getattr(_library(), symbol), ctypes.c_void_p).value
 
 
-jit.register_symbol("eir_cblas_sgemm", lambda: _address("scipy_cblas_sgemm"))
-jit.register_symbol("eir_cblas_dgemm", lambda: _address("scipy_cblas_dgemm"))
+for _routine in ("sgemm", "dgemm", "sgemv", "dgemv"):
+    jit.register_symbol(f"eir_cblas_{_routine}", functools.partial(_address, f"scipy_cblas_{_routine}"))
 
 
 def _gemm_text(dtype: str, scalar: str, cblas: str) -> str:
     # 101 is CblasRowMajor, 111 CblasNoTrans, 112 CblasTrans.
     return f"""
-declare void @{cblas}(i32, i32, i32, i32, i32, i32, {scalar}, ptr, i32, ptr, i32, {scalar}, ptr, i32)
+declare void @{cblas}gemm(i32, i32, i32, i32, i32, i32, {scalar}, ptr, i32, ptr, i32, {scalar}, ptr, i32)
+declare void @{cblas}gemv(i32, i32, i32, i32, {scalar}, ptr, i32, ptr, i32, {scalar}, ptr, i32)
 
 define internal void @eir_gemm_{dtype}(i32 %thread, i32 %threads, i1 %transpose.a, i1 %transpose.b,
     i64 %m, i64 %n, i64 %k, {scalar} %alpha, ptr %a, i64 %lda, ptr %b, i64 %ldb, {scalar} %beta, ptr %c, i64 %ldc,
     i64 %batch0, i64 %batch1, i64 %a0, i64 %a1, i64 %b0, i64 %b1, i64 %c0, i64 %c1) {{
 entry:
   %items = mul i64 %batch0, %batch1
+  %one.row = icmp eq i64 %m, 1
+  %one.column = icmp eq i64 %n, 1
+  %one.either = or i1 %one.row, %one.column
+  ; BLAS's gemv returns at once where the sum is empty, without scaling C.
+  %has.terms = icmp ne i64 %k, 0
+  %is.vector = and i1 %one.either, %has.terms
+  %smallest = select i1 %is.vector, i64 {_SMALLEST_VECTOR_PIECE}, i64 {_SMALLEST_PIECE}
   br label %halve
 
 halve:
@@ -79,7 +91,7 @@ halve:
   %pieces = mul i64 %parts, %items
   %area = mul i64 %height, %width
   %few = icmp ult i64 %pieces, {_ENOUGH_PIECES}
-  %large = icmp ugt i64 %area, {_SMALLEST_PIECE}
+  %large = icmp ugt i64 %area, %smallest
   %go.on = and i1 %few, %large
   br i1 %go.on, label %half, label %deal
 
@@ -124,6 +136,16 @@ deal:
   %order.b = select i1 %transpose.b, i32 112, i32 111
   %a.row = select i1 %transpose.a, i64 1, i64 %lda
   %b.column = select i1 %transpose.b, i64 %ldb, i64 1
+
+  ; As a matrix and a vector: y = op(A) b, or for one row y = op(B)^T a.
+  %b.is.plain = xor i1 %transpose.b, true
+  %matrix.transposed = select i1 %one.row, i1 %b.is.plain, i1 %transpose.a
+  %order.matrix = select i1 %matrix.transposed, i32 112, i32 111
+  %matrix.stride = select i1 %one.row, i32 %ldb.int, i32 %lda.int
+  %a.step = select i1 %transpose.a, i32 %lda.int, i32 1
+  %b.step = select i1 %transpose.b, i32 1, i32 %ldb.int
+  %x.step = select i1 %one.row, i32 %a.step, i32 %b.step
+  %y.step = select i1 %one.row, i32 1, i32 %ldc.int
   br label %next
 
 next:
@@ -171,7 +193,20 @@ multiply:
   %c.piece = getelementptr {scalar}, ptr %c, i64 %c.offset
   %rows.int = trunc i64 %piece.rows to i32
   %columns.int = trunc i64 %piece.columns to i32
-  call void @{cblas}(i32 101, i32 %order.a, i32 %order.b, i32 %rows.int, i32 %columns.int, i32 %k.int,
+  br i1 %is.vector, label %by.vector, label %by.matrix
+
+by.vector:
+  %y.length = select i1 %one.row, i32 %columns.int, i32 %rows.int
+  %matrix.rows = select i1 %matrix.transposed, i32 %k.int, i32 %y.length
+  %matrix.columns = select i1 %matrix.transposed, i32 %y.length, i32 %k.int
+  %matrix = select i1 %one.row, ptr %b.piece, ptr %a.piece
+  %x = select i1 %one.row, ptr %a.piece, ptr %b.piece
+  call void @{cblas}gemv(i32 101, i32 %order.matrix, i32 %matrix.rows, i32 %matrix.columns,
+    {scalar} %alpha, ptr %matrix, i32 %matrix.stride, ptr %x, i32 %x.step, {scalar} %beta, ptr %c.piece, i32 %y.step)
+  br label %skip
+
+by.matrix:
+  call void @{cblas}gemm(i32 101, i32 %order.a, i32 %order.b, i32 %rows.int, i32 %columns.int, i32 %k.int,
     {scalar} %alpha, ptr %a.piece, i32 %lda.int, ptr %b.piece, i32 %ldb.int,
     {scalar} %beta, ptr %c.piece, i32 %ldc.int)
   br label %skip
