@@ -1,0 +1,150 @@
+"""Modules: names, sharing, scopes, and the numbers of each layer."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import euler_ir as ei
+from euler_ir import nn
+from euler_ir.initializers import Normal, Zeros
+
+
+class Tower(nn.Module):
+    def __init__(self):
+        self.h = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), ei.relu, nn.Linear(4, 4)) for _ in range(2))
+        self.norm = nn.LayerNorm(4)
+        self.scale = nn.Parameter((), Normal(1.0))
+
+    def forward(self, x):
+        for block in self.h:
+            x = block(x)
+        return self.norm(x) * self.scale.value
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        self.embedding = nn.Embedding(5, 3)
+        self.head = nn.Linear(3, 5, bias=False)
+        self.again = self.embedding
+        self.head.weight = self.embedding.weight
+
+
+def test_parameters_are_named_by_their_path_in_order():
+    assert [name for name, _ in Tower().named_parameters()] == [
+        *(f"h.{i}.{j}.{kind}" for i in (0, 1) for j in (0, 2) for kind in ("weight", "bias")),
+        "norm.weight",
+        "norm.bias",
+        "scale",
+    ]
+    assert Tower().parameter_count() == 4 * (16 + 4) + 8 + 1
+
+
+def test_a_tied_parameter_is_one_parameter_under_its_first_path():
+    tied = Tied()
+    assert [name for name, _ in tied.named_parameters()] == ["embedding.weight"]
+    assert tied.parameter_count() == 15
+    with ei.Graph() as graph:
+        assert tied.head.weight.value is tied.embedding.weight.value
+    assert len(graph.parameters) == 1
+
+
+def test_a_replaced_or_removed_member_is_forgotten():
+    module = nn.Linear(2, 2)
+    old = module.weight
+    module.weight = nn.Parameter((2, 2), Zeros())
+    module.bias = None
+    assert module.parameters() == [module.weight]
+    assert old.path == ""
+
+
+def test_a_parameter_is_one_value_in_each_graph():
+    linear = nn.Linear(2, 3)
+    for _ in range(2):
+        with ei.Graph() as graph:
+            x = ei.input("x", (1, 2))
+            linear(x), linear(x)
+        assert [value.op.attributes["name"] for value in graph.parameters] == ["weight", "bias"]
+
+
+def test_ops_carry_the_path_of_their_module_as_scope():
+    tower = Tower()
+    with ei.Graph() as graph:
+        result = tower(ei.input("x", (1, 4)))
+        outside = result + 1
+    assert [op.scope for op in graph.ops if op.name == "matmul"] == ["h.0.0", "h.0.2", "h.1.0", "h.1.2"]
+    assert {op.scope for op in graph.ops if op.name == "layer_norm"} == {"norm"}
+    assert outside.op.scope == ""
+
+
+def test_two_parameters_of_one_path_are_refused_with_the_users_line():
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    with ei.Graph(), pytest.raises(ei.GraphError) as raised:
+        x = ei.input("x", (1, 2))
+        second(first(x))
+    message = str(raised.value)
+    assert "already has another parameter 'weight'" in message
+    assert "second(first(x))" in message and "hint: make both modules attributes of one Module" in message
+
+
+def test_a_parameter_outside_of_modules_or_graphs_is_refused():
+    with ei.Graph(), pytest.raises(ei.GraphError, match="belongs to no module"):
+        nn.Parameter((2,), Zeros()).value  # noqa: B018
+    with pytest.raises(ei.GraphError, match="no graph is being built"):
+        nn.Linear(2, 2)(None)
+
+
+def test_a_module_keeps_no_graph_alive():
+    linear = nn.Linear(2, 2)
+    with ei.Graph() as graph:
+        linear(ei.input("x", (1, 2)))
+    reference = weakref.ref(graph)
+    del graph
+    gc.collect()
+    assert reference() is None
+
+
+def test_layers_compute_what_they_say(backend):
+    random = np.random.default_rng(1)
+    x = random.standard_normal((3, 4)).astype(np.float32)
+    ids = np.array([[2, 0], [1, 2]], np.int64)
+
+    class Layers(nn.Module):
+        def __init__(self):
+            self.linear, self.norm, self.embedding = nn.Linear(4, 2), nn.LayerNorm(4), nn.Embedding(3, 2)
+
+    layers = Layers()
+    with ei.Graph() as graph:
+        features = ei.input("x", x.shape)
+        ei.output(
+            linear=layers.linear(features),
+            norm=layers.norm(features),
+            embedding=layers.embedding(ei.input("ids", ids.shape, ei.i64)),
+        )
+    state = ei.initial_state(graph)
+    found = ei.compile(graph, backend=backend)(state, x=x, ids=ids)
+    np.testing.assert_allclose(found["linear"], x @ state["linear.weight"] + state["linear.bias"], rtol=1e-5)
+    centred = x - x.mean(-1, keepdims=True)
+    expected = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(found["norm"], expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(found["embedding"], state["embedding.weight"][ids])
+    assert np.abs(state["linear.weight"]).max() <= 0.5
+
+
+def test_dropout_needs_randomness_to_act(backend):
+    dropout = nn.Dropout(0.25)
+    with ei.Graph() as graph:
+        x = ei.input("x", (400, 100))
+        assert dropout(x) is x
+        ei.output(y=dropout(x, seed=3, step=4))
+    y = ei.compile(graph, backend=backend)(x=np.ones((400, 100), np.float32))["y"]
+    assert set(np.unique(y)) == {np.float32(0), np.float32(1 / 0.75)}
+    assert abs((y == 0).mean() - 0.25) < 0.01
+    with pytest.raises(ValueError, match="rate < 1"):
+        nn.Dropout(1.0)
+
+
+def test_half_precision_layers():
+    with ei.Graph():
+        assert nn.Linear(4, 2, dtype=ei.bf16)(ei.input("x", (1, 4), ei.bf16)).dtype == ei.bf16
