@@ -60,8 +60,6 @@ def read_token_file(path, tokenizer):
     dtype = _id_dtype(tokenizer)
     if identity != _identity(tokenizer) or item_size != dtype.itemsize:
         raise ValueError(f"{path} was written with another tokenizer. Tokenize the text again with this one.")
-    if count == 0:
-        return np.empty(0, dtype)
     tokens = np.memmap(path, dtype, mode="r", offset=HEADER.size)
     check_token_ids(tokens, tokenizer.vocab_size, path)
     return tokens

@@ -11,8 +11,7 @@ from models.token_files import HEADER, check_token_ids, read_token_file, write_t
 @pytest.fixture(scope="module")
 def large_tokenizer():
     """More than 65,536 ids, so that they do not fit in 16 bits."""
-    pairs = ((left, right) for left in range(256) for right in range(256))
-    return Tokenizer([pair for pair, _ in zip(pairs, range(65_300))])
+    return Tokenizer([divmod(index, 256) for index in range(65_300)])
 
 
 # --- Reading and splitting text ---
@@ -74,9 +73,11 @@ def test_token_files_keep_every_id(tmp_path, small_tokenizer, large_tokenizer):
         assert list(tmp_path.iterdir()) == [path]
 
 
-def test_ids_that_need_exactly_16_bits_fit():
-    merges = [(left, right) for left in range(256) for right in range(256)][: 65_536 - 256]
-    assert Tokenizer(merges, []).vocab_size == 65_536
+def test_65536_ids_still_fit_in_two_bytes(tmp_path):
+    tokenizer = Tokenizer([divmod(index, 256) for index in range(65_536 - 256)], special_tokens=[])
+    write_token_file(tmp_path / "tokens.bin", np.array([65_535]), tokenizer)
+    read = read_token_file(tmp_path / "tokens.bin", tokenizer)
+    assert (read.dtype.itemsize, read.tolist()) == (2, [65_535])
 
 
 def test_header_states_the_end_of_text_id(tmp_path, small_tokenizer):
