@@ -50,7 +50,17 @@ def test_inspection():
     assert jit.vector_bytes() in (16, 32, 64)
 
 
-@pytest.mark.parametrize("text", ["define i32 @f() { ret i64 0 }", "nonsense", "define i32 @f() {\n  %x = add i32 1, 2\n}"])
+UNDOMINATED = """define i64 @f(i1 %c) {
+  br i1 %c, label %then, label %done
+then:
+  %x = add i64 1, 2
+  br label %done
+done:
+  ret i64 %x
+}"""
+
+
+@pytest.mark.parametrize("text", ["define i32 @f() { ret i64 0 }", "nonsense", UNDOMINATED])
 def test_invalid_text(text):
     with pytest.raises(LoweringError, match="not valid"):
         jit.compile_object(text)

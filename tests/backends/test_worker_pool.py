@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,6 +154,19 @@ def test_an_interrupt_never_tears_a_run(kernels):
     assert counts[0] == 2 * counts[1] == 2 * counts[2]
     run(pool, kernels.address("count"), counts)
     assert counts[0] == 2 * counts[1] == 2 * counts[2]
+
+
+def test_workers_take_no_signals(kernels):
+    run(worker_pool.get_pool(3), kernels.address("count"), np.zeros(4, np.int64))
+    blocked = [
+        line.split()[1]
+        for status in Path("/proc/self/task").glob("*/status")
+        for line in status.read_text().splitlines()
+        if line.startswith("SigBlk")
+    ]
+    terminate = 1 << (signal.SIGTERM - 1)
+    assert sum(bool(int(mask, 16) & terminate) for mask in blocked) >= 2
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def test_the_interpreter_exits_while_workers_spin():
