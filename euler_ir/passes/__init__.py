@@ -1,0 +1,24 @@
+"""Passes: functions from graph to graph, each with a name and options, listed in ``pipeline.PIPELINE``."""
+
+from euler_ir.passes.cse import MergeEqual
+from euler_ir.passes.dce import RemoveDead
+from euler_ir.passes.decompose import Decompose
+from euler_ir.passes.fold import Fold
+from euler_ir.passes.manager import Pass, PassManager
+from euler_ir.passes.meaning import check_meaning
+from euler_ir.passes.pipeline import PIPELINE, default_pipeline, optimize
+from euler_ir.passes.simplify import Simplify
+
+__all__ = [
+    "PIPELINE",
+    "Decompose",
+    "Fold",
+    "MergeEqual",
+    "Pass",
+    "PassManager",
+    "RemoveDead",
+    "Simplify",
+    "check_meaning",
+    "default_pipeline",
+    "optimize",
+]

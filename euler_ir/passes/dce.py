@@ -1,0 +1,29 @@
+"""Dead code elimination."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from euler_ir.graph import Graph, Rebuild
+from euler_ir.passes.manager import Pass
+
+
+@dataclass(frozen=True)
+class RemoveDead(Pass):
+    """Remove the ops that no output or update needs.
+
+    Inputs, parameters and states stay, so that a graph is called in the same way before and after.
+    """
+
+    name = "dce"
+
+    def run(self, graph: Graph) -> Graph:
+        needed = set(graph.results())
+        for op in reversed(graph.ops):
+            if any(value in needed for value in op.results):
+                needed.update(op.operands)
+        rebuild = Rebuild(graph)
+        for op in graph.ops:
+            if op.definition.has_identity or any(value in needed for value in op.results):
+                rebuild.copy(op)
+        return rebuild.finish()

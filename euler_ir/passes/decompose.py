@@ -1,0 +1,49 @@
+"""Composite operators into simpler ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from euler_ir.errors import GraphError
+from euler_ir.graph import Graph, Op, Rebuild
+from euler_ir.ops.definition import OPS
+from euler_ir.passes.manager import Pass
+from euler_ir.passes.rewriting import apart
+
+
+@dataclass(frozen=True)
+class Decompose(Pass):
+    """Replace composite ops by their decompositions, except those that the backend keeps whole.
+
+    ``keep`` holds names of operators. What a decomposition is made of carries the location and scope of its op.
+    Raises GraphError for a decomposition that never ends or that gives other types than its op.
+    """
+
+    name = "decompose"
+    keep: frozenset[str] = frozenset()
+
+    def run(self, graph: Graph) -> Graph:
+        for _ in range(len(OPS)):
+            if not any(self._is_wanted(op) for op in graph.ops):
+                return graph
+            graph = self._once(graph)
+        names = sorted({op.name for op in graph.ops if self._is_wanted(op)})
+        raise GraphError(f"the decomposition of {', '.join(names)} never ends", hint="it is made of itself")
+
+    def _is_wanted(self, op: Op) -> bool:
+        return op.definition.family == "composite" and op.name not in self.keep
+
+    def _once(self, graph: Graph) -> Graph:
+        rebuild = Rebuild(graph)
+        for op in graph.ops:
+            if not self._is_wanted(op):
+                rebuild.copy(op)
+                continue
+            whole = apart(op, rebuild)
+            with rebuild.target.derived_from(op):
+                values = op.definition.decompose(whole)
+            if tuple(value.type for value in values) != tuple(value.type for value in op.results):
+                given = ", ".join(str(value.type) for value in values)
+                raise GraphError(f"the decomposition of {op!r} gives {given}", location=op.location)
+            rebuild.replace(op, values)
+        return rebuild.finish()

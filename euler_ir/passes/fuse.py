@@ -1,0 +1,368 @@
+"""Fusion: cuts a graph of primitive operators into groups, each of which becomes one loop nest or one library call.
+
+Every group has a *frame*, the shape over which its loops run, and may reduce some of the frame's axes. An operator
+joins the latest group that makes one of its operands when it reads that group's values at the very point at which they
+are made; this is decided with index expressions, so reshapes and broadcasts in between do not matter. Joining only the
+latest group keeps the groups free of cycles by construction. Operators that only move elements, and those that depend
+on no tensor at all, belong to no group: whoever reads them computes the index instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from euler_ir.graph import Graph, Op, Value
+from euler_ir.index import Axis, Dynamic, Index, Indices
+from euler_ir.passes.library_calls import MatmulCall, match_matmul
+from euler_ir.shapes import Shape
+
+MAX_OPS = 64
+"""Operators in one group. It bounds the size of a kernel, and with it compile time."""
+MAX_INLINE_DEPTH = 16
+"""Operators without a group that may follow on each other before one is put into memory."""
+MAX_RECOMPUTED_COST = 8
+"""Work (see ``_cost``) that a group repeats rather than reading another group's intermediate from memory."""
+MIN_TASKS = 4
+"""Pieces of parallel work below which a reduction does not draw a large frame into its group."""
+SMALL_FRAME = 16384
+"""Elements of a frame that one thread may well run over alone."""
+LANES = 16
+"""Neighbouring elements that count as one piece of parallel work."""
+
+_EXPENSIVE = frozenset(("exp", "log", "tanh", "erf", "erfc", "sin", "cos", "power", "sigmoid", "random_uniform"))
+_AXIS_NAMES = "ijklmnpqrstuvw"
+
+
+@dataclass(eq=False)
+class Group:
+    """Operators that run as one loop nest (or one library call).
+
+    ``kind`` is 'pointwise', 'reduction', 'scatter', 'scan' or 'matmul'. ``frame`` is the shape of the loops and
+    ``reduced`` the frame axes that reductions sum over. ``roots`` says at which indices each of its values is made.
+    ``inputs`` are read from memory and ``outputs`` written to it.
+    """
+
+    kind: str
+    frame: Shape
+    order: int
+    reduced: tuple[int, ...] | None = None
+    ops: list[Op] = field(default_factory=list)
+    roots: dict[Value, Indices] = field(default_factory=dict)
+    inputs: tuple[Value, ...] = ()
+    outputs: tuple[Value, ...] = ()
+    matmul: MatmulCall | None = None
+
+    @property
+    def name(self) -> str:
+        """A name for readers, from the operators that say most."""
+        names = [op.name for op in self.ops if op.name not in ("add", "multiply", "cast", "where")] or ["pointwise"]
+        return "_".join(dict.fromkeys(names[:1] + names[-1:]))
+
+
+@dataclass(frozen=True)
+class FusedGraph:
+    """A graph and its groups, in an order in which they can run."""
+
+    graph: Graph
+    groups: tuple[Group, ...]
+
+
+def frame_axes(frame: Shape) -> tuple[Axis, ...]:
+    """The loop axes of a frame, named i, j, k, ..."""
+    names = (*_AXIS_NAMES, *(f"i{position}" for position in range(len(frame))))
+    return tuple(Axis(name, size) for name, size in zip(names, frame))
+
+
+def fuse(graph: Graph) -> FusedGraph:
+    """Cut ``graph`` into groups. The graph must hold primitive operators only (see the passes before this one)."""
+    return _Fusion(graph).run()
+
+
+class _Fusion:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.uses = graph.uses()
+        self.results = frozenset(graph.results())
+        self.groups: list[Group] = []
+        self.home: dict[Value, Group] = {}
+        self.inline_depth: dict[Value, int] = {}
+        self.stored: dict[Value, None] = {}
+        self.movable: dict[Value, Group] = {}
+        self.repeatable: dict[Value, tuple[int, frozenset[Value]]] = {}
+
+    def run(self) -> FusedGraph:
+        skipped: set[Op] = set()
+        for op in self.graph.ops:
+            if is_in_memory(op) or op in skipped:
+                continue
+            match op.definition.family:
+                case "elementwise" | "random":
+                    self._place_elementwise(op)
+                case "leaf" | "movement" | "indexing" if op.name != "scatter_add":
+                    self._place_inline(op)
+                case "reduction":
+                    self._place_reduction(op)
+                case "indexing":
+                    self._place_alone(op, "scatter", op.operands[1].shape)
+                case "scan":
+                    self._place_alone(op, "scan", op.result.shape)
+                case "contraction":
+                    skipped.update(self._place_matmul(op))
+        for value in self.graph.results():
+            self._store(value)
+        self._choose_recomputed()
+        self._find_inputs()
+        return FusedGraph(self.graph, tuple(self.groups))
+
+    # -- placing one operator ------------------------------------------------------------------------------------------
+
+    def _place_inline(self, op: Op) -> None:
+        """Give ``op`` no group, unless too many such operators would follow on each other."""
+        depth = 1 + max((self.inline_depth.get(operand, 0) for operand in op.operands), default=0)
+        if depth > MAX_INLINE_DEPTH:
+            self._start("pointwise", op)
+        else:
+            self.inline_depth[op.result] = depth
+
+    def _place_elementwise(self, op: Op) -> None:
+        bases = self._bases(op)
+        if not bases and op.definition.family != "random":
+            self._place_inline(op)
+            return
+        group = self._latest(bases)
+        if group is not None and self._may_join(group):
+            for full in (True, False):
+                root = _root(op.result.shape, group, full)
+                if root is None or not self._is_aligned(op, root, group):
+                    continue
+                if _is_parallel(group.frame, group.reduced or ()) if full else group.reduced:
+                    self._add(op, group, root)
+                    return
+        self._start("pointwise", op)
+
+    def _place_reduction(self, op: Op) -> None:
+        operand, axes = op.operands[0], op.attributes["axes"]
+        group = self._latest(self._bases(op))
+        if group is not None and self._may_join(group):
+            root = _root(operand.shape, group, full=True)
+            if root is not None and self._is_aligned(op, root, group):
+                wanted = {atom for axis in axes for atom in root[axis].axes()}
+                reduced = tuple(i for i, axis in enumerate(frame_axes(group.frame)) if axis in wanted)
+                if group.reduced == reduced or (group.reduced is None and _is_parallel(group.frame, reduced)):
+                    group.reduced, group.kind = reduced, "reduction"
+                    self._add(op, group, _root(op.result.shape, group, full=False))
+                    return
+        group = Group("reduction", operand.shape, len(self.groups), axes)
+        self.groups.append(group)
+        self._add(op, group, _root(op.result.shape, group, full=False))
+
+    def _place_alone(self, op: Op, kind: str, frame: Shape) -> None:
+        group = Group(kind, frame, len(self.groups))
+        self.groups.append(group)
+        self._add(op, group, ())
+        self._store(op.result)
+
+    def _place_matmul(self, op: Op) -> tuple[Op, ...]:
+        """Make ``op`` a library call; gives the operators that the call does as well (a transpose of its result)."""
+        call = match_matmul(
+            op, self.uses, self.results, lambda value: value not in self.inline_depth or value in self.stored
+        )
+        for operand in (call.left.source, call.right.source):
+            self._store(operand)
+        group = Group("matmul", call.result.shape, len(self.groups), matmul=call)
+        self.groups.append(group)
+        group.ops.extend(call.ops)
+        self.home[call.result] = group
+        self._store(call.result)
+        return call.ops
+
+    def _start(self, kind: str, op: Op) -> Group:
+        group = Group(kind, op.result.shape, len(self.groups))
+        self.groups.append(group)
+        self._add(op, group, _root(op.result.shape, group, full=True))
+        return group
+
+    def _add(self, op: Op, group: Group, root: Indices) -> None:
+        group.ops.append(op)
+        group.roots[op.result] = root
+        self.home[op.result] = group
+
+    def _store(self, value: Value) -> None:
+        """Have ``value`` put into memory; one that has no group gets one of its own."""
+        if is_in_memory(value.op) or value in self.stored:
+            return
+        if value not in self.home:
+            self._start("pointwise", value.op)
+        self.stored[value] = None
+
+    # -- who reads what ------------------------------------------------------------------------------------------------
+
+    def _bases(self, op: Op) -> list[Value]:
+        """The values in groups or leaves that ``op`` reads, looking through operators without a group."""
+        found: dict[Value, None] = {}
+        pending = list(reversed(op.operands))
+        seen: set[Value] = set()
+        while pending:
+            value = pending.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            if value in self.inline_depth:
+                pending.extend(reversed(value.op.operands))
+            else:
+                found[value] = None
+        return list(found)
+
+    def _latest(self, bases: list[Value]) -> Group | None:
+        homes = [self.home[base] for base in bases if base in self.home]
+        return max(homes, key=lambda group: group.order, default=None)
+
+    def _may_join(self, group: Group) -> bool:
+        return group.kind in ("pointwise", "reduction") and len(group.ops) < MAX_OPS
+
+    def _is_aligned(self, op: Op, root: Indices, group: Group) -> bool:
+        """Whether ``op``, made at ``root``, reads each value of ``group`` at the point at which that is made."""
+        return all(
+            indices == group.roots[base] for base, indices in self._accesses(op, root) if self.home.get(base) is group
+        )
+
+    def _accesses(self, op: Op, root: Indices) -> Iterator[tuple[Value, Indices]]:
+        """Each base of ``op`` with the indices at which ``op`` reads it."""
+        pending = [(operand, root) for operand in op.operands]
+        seen: set[tuple[Value, Indices]] = set()
+        while pending:
+            value, indices = pending.pop()
+            if (value, indices) in seen:
+                continue
+            seen.add((value, indices))
+            if value in self.inline_depth:
+                pending.extend(inline_sources(value.op, indices))
+            else:
+                yield value, indices
+
+    # -- what is recomputed --------------------------------------------------------------------------------------------
+
+    def _choose_recomputed(self) -> None:
+        """Decide for each value that another group reads: put into memory, or computed again by its readers."""
+        readers: dict[Value, list[tuple[Group, Op]]] = {}
+        for group in self.groups:
+            for op in group.ops if group.kind != "matmul" else ():
+                for base in self._bases(op):
+                    readers.setdefault(base, []).append((group, op))
+        self._find_movable(readers)
+        for group in self.groups:
+            for op in group.ops if group.kind in ("pointwise", "reduction") else ():
+                if op.result in self.stored:
+                    continue
+                again = self._work_again(op, group)
+                if again is not None:
+                    self.repeatable[op.result] = again
+                elif any(reader is not group for reader, _ in readers.get(op.result, ())):
+                    self.stored[op.result] = None
+
+    def _find_movable(self, readers: dict[Value, list[tuple[Group, Op]]]) -> None:
+        """Find the values that serve one other group alone: computing them there instead costs nothing.
+
+        Most of these are parts of gradients that need only what the forward pass has in memory anyway.
+        """
+        for group in self.groups:
+            for op in reversed(group.ops):
+                value = op.result
+                if value in self.stored or value not in readers:
+                    continue
+                targets = {
+                    reader if reader is not group else self.movable.get(reading.result, group)
+                    for reader, reading in readers[value]
+                }
+                if len(targets) == 1 and group not in targets:
+                    self.movable[value] = targets.pop()
+
+    def _work_again(self, op: Op, group: Group) -> tuple[int, frozenset[Value]] | None:
+        """The work and the full-sized tensors that computing ``op`` in another group takes; None when it is too much.
+
+        It may read one full-sized tensor, so that no more memory is read than the value itself would take, and only
+        one that is in memory anyway.
+        """
+        if op.definition.family != "elementwise":
+            return None
+        cost, tensors = 0 if op.result in self.movable else _cost(op), frozenset()
+        for base in self._bases(op):
+            if base in self.repeatable:
+                cost, tensors = cost + self.repeatable[base][0], tensors | self.repeatable[base][1]
+            elif base.size * 4 > op.result.size:
+                if self.home.get(base) is group and base not in self.stored:
+                    return None
+                tensors = tensors | {base}
+        return (cost, tensors) if cost <= MAX_RECOMPUTED_COST and len(tensors) <= 1 else None
+
+    def _find_inputs(self) -> None:
+        """Fill in what each group reads from and writes to memory, readers before what they read; drop idle groups."""
+        for group in reversed(self.groups):
+            if group.kind == "matmul":
+                group.inputs = (group.matmul.left.source, group.matmul.right.source)
+                group.outputs = (group.matmul.result,)
+                continue
+            group.outputs = tuple(op.result for op in group.ops if op.result in self.stored)
+            found: dict[Value, None] = {}
+            pending = [operand for value in reversed(group.outputs) for operand in reversed(value.op.operands)]
+            seen: set[Value] = set()
+            while pending:
+                value = pending.pop()
+                if value in seen:
+                    continue
+                seen.add(value)
+                home = self.home.get(value)
+                # An operator without a group may have been put into memory for a later reader: too late for this one.
+                inline = value in self.inline_depth and (home is None or home.order > group.order)
+                if home is group or inline or (value in self.repeatable and value not in self.stored):
+                    pending.extend(reversed(value.op.operands))
+                else:
+                    found[value] = None
+                    if home is not None:
+                        self.stored[value] = None
+            group.inputs = tuple(found)
+        self.groups = [group for group in self.groups if group.outputs]
+
+
+def is_in_memory(op: Op) -> bool:
+    """Whether the value of ``op`` is in memory before the graph runs: a leaf with identity or an array constant."""
+    return op.definition.has_identity or (op.name == "constant" and op.result.shape != ())
+
+
+def inline_sources(op: Op, indices: Indices) -> list[tuple[Value, Indices]]:
+    """What an operator without a group reads to make its element at ``indices``."""
+    if op.name == "take":
+        source, picks = op.operands
+        axis, rank = op.attributes["axis"], len(picks.shape)
+        at = (*indices[:axis], Index.of(Dynamic("taken", source.shape[axis])), *indices[axis + rank :])
+        return [(source, at), (picks, indices[axis : axis + rank])]
+    if op.definition.family == "movement":
+        return [(op.operands[source.operand], source.indices) for source in op.definition.index_map(op, indices)]
+    return [(operand, indices) for operand in op.operands]
+
+
+def _root(shape: Shape, group: Group, full: bool) -> Indices | None:
+    """Indices of a value of ``shape`` at a point of the group's frame, or of its rows (not ``full``); None if unlike."""
+    axes = [axis for position, axis in enumerate(frame_axes(group.frame)) if full or position not in (group.reduced or ())]
+    axes = [axis for axis in axes if axis.extent != 1]
+    if [size for size in shape if size != 1] != [axis.extent for axis in axes]:
+        return None
+    rest = iter(axes)
+    return tuple(Index() if size == 1 else Index.of(next(rest)) for size in shape)
+
+
+def _is_parallel(frame: Shape, reduced: tuple[int, ...]) -> bool:
+    """Whether reducing leaves enough pieces of work for several threads, or there is little work anyway."""
+    size = rows = 1
+    for position, extent in enumerate(frame):
+        size *= extent
+        rows *= 1 if position in reduced else extent
+    tasks = rows if len(frame) - 1 in reduced else rows // LANES
+    return tasks >= MIN_TASKS or size <= SMALL_FRAME
+
+
+def _cost(op: Op) -> int:
+    return 5 if op.name in _EXPENSIVE else 1
+
+

@@ -1,0 +1,126 @@
+"""Turns what loops and library calls cannot do directly into what they can.
+
+Half types are summed in f32; integer products become sums of products; a reduction with too little parallel work is
+cut into two; every matmul that steps over many batch axes gets explicit ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from euler_ir import tensor as T
+from euler_ir.dtypes import bool_, f32, i32
+from euler_ir.graph import Graph, Op, Rebuild, Value
+from euler_ir.passes.library_calls import MAX_BATCH_AXES
+from euler_ir.passes.manager import Pass
+
+MIN_SPLIT = 16384
+"""Elements below which one thread sums faster than two loops start."""
+MIN_TASKS = 4
+LANES = 16
+
+
+@dataclass(frozen=True)
+class Legalize(Pass):
+    """Rewrite half sums, integer products, and thin or batched contractions into forms that lower."""
+
+    name = "legalize"
+
+    def run(self, graph: Graph) -> Graph:
+        rebuild = Rebuild(graph)
+        for op in graph.ops:
+            rule = _RULES.get(op.name)
+            with rebuild.target.derived_from(op):
+                value = rule(op, rebuild.operands(op)) if rule else None
+            if value is None:
+                rebuild.copy(op)
+            else:
+                rebuild.replace(op, (value,))
+        return rebuild.finish()
+
+
+def _in_f32(op: Op, operands: tuple[Value, ...]) -> Value | None:
+    """``op`` in f32 when it would accumulate in a half type."""
+    dtype = op.result.dtype
+    if not dtype.is_half:
+        return None
+    wide = tuple(T.cast(operand, f32) if operand.dtype.is_half else operand for operand in operands)
+    graph = wide[0].graph
+    again = graph.emit(op.name, wide, **op.attributes)
+    rule = _RULES[op.name]
+    return T.cast(_legal(rule, again.op, wide), dtype)
+
+
+def _legal(rule, op: Op, operands: tuple[Value, ...]) -> Value:
+    value = rule(op, operands)
+    return op.result if value is None else value
+
+
+def _reduction(op: Op, operands: tuple[Value, ...]) -> Value | None:
+    (x,), axes = operands, op.attributes["axes"]
+    if all(x.shape[axis] == 1 for axis in axes):
+        return T.reshape(x, op.result.shape)
+    if x.dtype == bool_:
+        wide = x.graph.emit(op.name, (T.cast(x, i32),), axes=axes)
+        return T.cast(_legal(_reduction, wide.op, (T.cast(x, i32),)), bool_)
+    return _in_f32(op, operands) if x.dtype.is_half else _split(op, x, axes)
+
+
+def _split(op: Op, x: Value, axes: tuple[int, ...]) -> Value | None:
+    """Two reductions instead of one that has few rows: first of many pieces, then of what they give."""
+    rows = op.result.size
+    tasks = rows if len(x.shape) - 1 in axes else rows // LANES
+    if tasks >= MIN_TASKS or x.size < MIN_SPLIT:
+        return None
+    longest = max(axes, key=lambda axis: x.shape[axis])
+    length = x.shape[longest]
+    rest = tuple(axis for axis in axes if axis != longest)
+    if rest and length >= MIN_TASKS and x.size // length >= LANES:
+        partial = x.graph.emit(op.name, (x,), axes=rest)
+        return x.graph.emit(op.name, (partial,), axes=(longest - sum(axis < longest for axis in rest),))
+    pieces = 1 << ((length.bit_length() - 1) // 2)
+    width = -(-length // pieces)
+    low, high = (0,) * len(x.shape), tuple((pieces * width - length) * (axis == longest) for axis in range(len(x.shape)))
+    padded = T.pad_with_interior(x, low, high, low, _identity(op, x)) if pieces * width != length else x
+    cut = T.reshape(padded, x.shape[:longest] + (pieces, width) + x.shape[longest + 1 :])
+    inner = tuple(axis + (axis >= longest) for axis in axes)
+    partial = x.graph.emit(op.name, (cut,), axes=inner)
+    place = longest - sum(axis < longest for axis in axes)
+    return x.graph.emit(op.name, (partial,), axes=(place,))
+
+
+def _identity(op: Op, x: Value):
+    return {"sum": 0, "prod": 1, "max": x.dtype.lowest, "min": x.dtype.highest}[op.name]
+
+
+def _matmul(op: Op, operands: tuple[Value, ...]) -> Value | None:
+    left, right = operands
+    if left.dtype.is_half:
+        return _in_f32(op, operands)
+    if left.dtype.is_integer:
+        return _sum_of_products(op, left, right)
+    batch = op.result.shape[:-2]
+    if sum(size != 1 for size in batch) > MAX_BATCH_AXES and left.shape[:-2] != right.shape[:-2]:
+        wide = tuple(T.broadcast_to(operand, batch + operand.shape[-2:]) for operand in operands)
+        if wide != operands:
+            return left.graph.emit("matmul", wide, **op.attributes)
+    return None
+
+
+def _sum_of_products(op: Op, left: Value, right: Value) -> Value:
+    """An integer product: wraps around as the interpreter's does."""
+    left = T.swap_axes(left, -1, -2) if op.attributes["transpose_left"] else left
+    right = right if op.attributes["transpose_right"] else T.swap_axes(right, -1, -2)
+    products = T.multiply(T.expand_dims(left, -2), T.expand_dims(right, -3))
+    return left.graph.emit("sum", (products,), axes=(len(products.shape) - 1,))
+
+
+_RULES = {
+    "sum": _reduction,
+    "prod": _reduction,
+    "max": _reduction,
+    "min": _reduction,
+    "matmul": _matmul,
+    "cumsum": _in_f32,
+    "scatter_add": _in_f32,
+}
