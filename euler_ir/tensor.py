@@ -7,6 +7,7 @@ functions that users write models with.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from numbers import Integral, Real
@@ -19,11 +20,12 @@ from euler_ir.dtypes import (
     as_dtype,
     bool_,
     f32,
+    i32,
     i64,
     promote,
     promote_scalar,
 )
-from euler_ir.errors import DTypeError, ShapeError
+from euler_ir.errors import DTypeError, EulerError, ShapeError, user_location
 from euler_ir.shapes import (
     as_shape,
     broadcast_shapes,
@@ -45,10 +47,37 @@ def _number(value):
     return int(value) if isinstance(value, Integral) else float(value)
 
 
+def _explained(values, rule, *arguments):
+    """``rule(*arguments)``; what it refuses is reported with the names and types of ``values`` and the user's line."""
+    try:
+        return rule(*arguments)
+    except EulerError as error:
+        raise values[0].graph.explain(error, values) from None
+
+
+def _axis(x, axis, new_axes: int = 0) -> int:
+    """``axis`` of ``x`` counted from the front, where the result has ``new_axes`` more."""
+    return _explained((x,), normalize_axis, axis, len(x.shape) + new_axes)
+
+
+def _axes(x, axes) -> tuple[int, ...]:
+    return _explained((x,), normalize_axes, axes, len(x.shape))
+
+
 def constant_like(value, number, dtype: DType | None = None):
-    """A 0-d constant in the graph of ``value``; its dtype is that of ``value`` unless given."""
+    """A 0-d constant in the graph of ``value``; its dtype is that of ``value`` unless given.
+
+    Raises DTypeError for a number that the dtype cannot hold: a float beside integers, an int out of their range.
+    """
     dtype = dtype or value.dtype
-    return value.graph.emit("constant", (), value=np.asarray(number, dtype.numpy))
+    if dtype.is_integer and (isinstance(number, Real) and not isinstance(number, Integral)):
+        raise value.graph.explain(DTypeError(f"{number!r} is no {dtype}", hint="cast the tensor to a float"), (value,))
+    try:
+        array = np.asarray(number, dtype.numpy)
+    except OverflowError:
+        error = DTypeError(f"{number} is out of the range of {dtype}", hint="cast the tensor to a wider type")
+        raise value.graph.explain(error, (value,)) from None
+    return value.graph.emit("constant", (), value=array)
 
 
 def full_like(value, number):
@@ -56,42 +85,48 @@ def full_like(value, number):
     return broadcast_to(constant_like(value, number), value.shape)
 
 
-def lift(operands: Sequence) -> list:
+def lift(operands: Sequence, near=None) -> list:
     """Operands as values of one dtype and one shape: numbers become constants, then casts and broadcasts are spelled out.
 
-    Raises DTypeError when no operand is a value or one is neither a value, a number, nor an array.
+    Tensors and arrays decide the dtype, numbers only its kind. ``near`` is a value of the graph, needed when no operand
+    is one. Raises DTypeError when there is none, or an operand is neither a value, a number, nor an array.
     """
-    value = next((operand for operand in operands if isinstance(operand, TensorMethods)), None)
-    if value is None:
-        raise DTypeError("none of the operands is a tensor of a graph", hint="make one with input, parameter or constant")
-    dtype = None
-    for operand in operands:
-        if isinstance(operand, TensorMethods):
-            dtype = operand.dtype if dtype is None else promote(dtype, operand.dtype)
+    near = next((operand for operand in operands if isinstance(operand, TensorMethods)), near)
+    if near is None:
+        raise DTypeError(
+            "none of the operands is a tensor of a graph",
+            location=user_location(),
+            hint="make one with input, parameter or constant",
+        )
+    operands = [operand if _is_number(operand) else as_value(operand, near) for operand in operands]
+    dtypes = [operand.dtype for operand in operands if isinstance(operand, TensorMethods)]
+    dtype = functools.reduce(promote, dtypes) if dtypes else bool_
     for operand in operands:
         if _is_number(operand):
             dtype = promote_scalar(dtype, _number(operand))
-    values = [cast(_as_value(operand, value, dtype), dtype) for operand in operands]
-    shape = broadcast_shapes_of(value, values)
-    return [broadcast_to(operand, shape) for operand in values]
+    values = [
+        constant_like(near, _number(operand), dtype) if _is_number(operand) else cast(operand, dtype)
+        for operand in operands
+    ]
+    shape = broadcast_shapes_of(values)
+    return [broadcast_to(value, shape) for value in values]
 
 
-def _as_value(operand, near, dtype: DType):
+def as_value(operand, near):
+    """A tensor as it is; a number or an array as a constant in the graph of ``near``."""
     if isinstance(operand, TensorMethods):
         return operand
-    if _is_number(operand):
-        return constant_like(near, _number(operand), dtype)
-    if isinstance(operand, (np.ndarray, list, tuple)):
+    if _is_number(operand) or isinstance(operand, (np.ndarray, list, tuple)):
         return near.graph.constant(operand)
-    raise DTypeError(f"a {type(operand).__name__} cannot be an operand", hint="use a tensor, a number or a numpy array")
+    error = DTypeError(
+        f"a {type(operand).__name__} cannot be an operand", hint="use a tensor, a number or a numpy array"
+    )
+    raise near.graph.explain(error, (near,))
 
 
-def broadcast_shapes_of(near, values):
+def broadcast_shapes_of(values):
     """The broadcast shape of ``values``; a mismatch is reported with their names, types and the user's line."""
-    try:
-        return broadcast_shapes(*(value.shape for value in values))
-    except ShapeError as error:
-        raise near.graph.explain(error, values) from None
+    return _explained(values, broadcast_shapes, *(value.shape for value in values))
 
 
 # -- elementwise -------------------------------------------------------------------------------------------------------
@@ -157,7 +192,8 @@ def power(base, exponent):
 
 def _integer_power(base, exponent: int):
     if exponent < 0:
-        raise DTypeError("an integer tensor cannot be raised to a negative power", hint="cast it to a float first")
+        error = DTypeError("an integer tensor cannot be raised to a negative power", hint="cast it to a float first")
+        raise base.graph.explain(error, (base,))
     result, square = full_like(base, 1), base
     while exponent:
         if exponent & 1:
@@ -216,8 +252,8 @@ def logical_xor(left, right):
 
 
 def _logical(name: str, left, right):
-    left, right = (cast(operand, bool_) if isinstance(operand, TensorMethods) else operand for operand in (left, right))
-    return _binary(name, left, right)
+    near = left if isinstance(left, TensorMethods) else right
+    return _binary(name, *(cast(as_value(operand, near), bool_) for operand in (left, right)))
 
 
 def logical_not(x):
@@ -226,29 +262,16 @@ def logical_not(x):
 
 def where(condition, chosen, other):
     """``chosen`` where ``condition`` holds, else ``other``; the gradient reaches only the chosen side."""
-    if not isinstance(condition, TensorMethods):
-        near = chosen if isinstance(chosen, TensorMethods) else other
-        condition = near.graph.constant(np.asarray(condition))
-    condition = cast(condition, bool_)
-    if not isinstance(chosen, TensorMethods) and not isinstance(other, TensorMethods):
-        dtype = as_dtype(np.result_type(chosen, other)) if not _is_number(chosen) else _dtype_of_numbers(chosen, other)
-        chosen = constant_like(condition, chosen, dtype)
-    chosen, other = lift((chosen, other))
-    shape = broadcast_shapes_of(condition, (condition, chosen, other))
-    operands = tuple(broadcast_to(value, shape) for value in (condition, chosen, other))
-    return condition.graph.emit("where", operands)
-
-
-def _dtype_of_numbers(*numbers) -> DType:
-    dtype = bool_
-    for number in numbers:
-        dtype = promote_scalar(dtype, _number(number))
-    return dtype
+    near = next((value for value in (condition, chosen, other) if isinstance(value, TensorMethods)), None)
+    chosen, other = lift((chosen, other), near)
+    condition = cast(as_value(condition, near), bool_)
+    shape = broadcast_shapes_of((condition, chosen, other))
+    return near.graph.emit("where", tuple(broadcast_to(value, shape) for value in (condition, chosen, other)))
 
 
 def cast(x, dtype):
-    """``x`` as another element type; float to integer truncates towards zero, as in numpy."""
-    dtype = as_dtype(dtype)
+    """``x`` as another element type; float to integer truncates towards zero, stays within the range and takes NaN to 0."""
+    dtype = _explained((x,), as_dtype, dtype)
     return x if x.dtype == dtype else x.graph.emit("cast", (x,), dtype=dtype)
 
 
@@ -267,7 +290,8 @@ def sign(x):
 
 
 def floor(x):
-    return _unary("floor", x, float_only=True)
+    """The largest whole number that is not above; integers are one already."""
+    return _unary("floor", x) if x.dtype.is_float else x
 
 
 def exp(x):
@@ -335,7 +359,7 @@ def isnan(x):
 
 
 def _reduce(name: str, x, axes, keepdims: bool):
-    axes = normalize_axes(axes, len(x.shape))
+    axes = _axes(x, axes)
     result = x.graph.emit(name, (x,), axes=axes)
     return reshape(result, keep_axes(x.shape, axes)) if keepdims else result
 
@@ -368,7 +392,7 @@ def min(x, axes=None, keepdims: bool = False):
 def mean(x, axes=None, keepdims: bool = False):
     """Mean over ``axes``, accumulated in f32 for half types; of nothing it is NaN. Integers give f32."""
     x = x if x.dtype.is_float else cast(x, f32)
-    axes = normalize_axes(axes, len(x.shape))
+    axes = _axes(x, axes)
     count = math.prod(x.shape[axis] for axis in axes)
     wide = accumulation_dtype(x.dtype)
     total = sum(cast(x, wide), axes, keepdims)
@@ -394,7 +418,7 @@ def _arg(name: str, x, axis, keepdims: bool):
     if axis is None:
         result = x.graph.emit(name, (reshape(x, (-1,)),), axis=0)
         return reshape(result, (1,) * len(x.shape)) if keepdims else result
-    axis = normalize_axis(axis, len(x.shape))
+    axis = _axis(x, axis)
     result = x.graph.emit(name, (x,), axis=axis)
     return reshape(result, keep_axes(x.shape, (axis,))) if keepdims else result
 
@@ -402,19 +426,19 @@ def _arg(name: str, x, axis, keepdims: bool):
 def cumsum(x, axis: int, reverse: bool = False):
     """Running sum along ``axis``, from the end with ``reverse``. Integers and bools give i64."""
     x = _countable(x)
-    return x.graph.emit("cumsum", (x,), axis=normalize_axis(axis, len(x.shape)), reverse=reverse)
+    return x.graph.emit("cumsum", (x,), axis=_axis(x, axis), reverse=reverse)
 
 
 def softmax(x, axis: int = -1):
     """``exp(x) / sum(exp(x))`` along ``axis``, without overflow. A row of all -inf gives NaN, as IEEE says."""
     x = x if x.dtype.is_float else cast(x, f32)
-    return x.graph.emit("softmax", (x,), axis=normalize_axis(axis, len(x.shape)))
+    return x.graph.emit("softmax", (x,), axis=_axis(x, axis))
 
 
 def log_softmax(x, axis: int = -1):
     """``x - logsumexp(x)`` along ``axis``."""
     x = x if x.dtype.is_float else cast(x, f32)
-    return x.graph.emit("log_softmax", (x,), axis=normalize_axis(axis, len(x.shape)))
+    return x.graph.emit("log_softmax", (x,), axis=_axis(x, axis))
 
 
 # -- shape -------------------------------------------------------------------------------------------------------------
@@ -422,7 +446,7 @@ def log_softmax(x, axis: int = -1):
 
 def broadcast_to(x, shape):
     """``x`` repeated to ``shape``, as numpy's broadcast_to."""
-    shape = as_shape(shape)
+    shape = _explained((x,), as_shape, shape)
     return x if x.shape == shape else x.graph.emit("broadcast", (x,), shape=shape)
 
 
@@ -434,28 +458,28 @@ def reshape(x, *shape):
         if sizes.count(-1) > 1 or rest == 0 or x.size % rest:
             raise x.graph.explain(ShapeError(f"cannot reshape {x.size} elements into {sizes}"), (x,))
         sizes = tuple(x.size // rest if size == -1 else size for size in sizes)
-    sizes = as_shape(sizes)
+    sizes = _explained((x,), as_shape, sizes)
     return x if x.shape == sizes else x.graph.emit("reshape", (x,), shape=sizes)
 
 
 def transpose(x, *permutation):
     """Axes in another order; reversed when none is given."""
     axes = tuple(permutation[0]) if len(permutation) == 1 and not isinstance(permutation[0], Integral) else permutation
-    axes = tuple(normalize_axis(axis, len(x.shape)) for axis in axes) or tuple(reversed(range(len(x.shape))))
+    axes = tuple(_axis(x, axis) for axis in axes) or tuple(reversed(range(len(x.shape))))
     return x if axes == tuple(range(len(x.shape))) else x.graph.emit("transpose", (x,), permutation=axes)
 
 
 def swap_axes(x, first: int, second: int):
     """``x`` with two axes exchanged."""
     axes = list(range(len(x.shape)))
-    first, second = normalize_axis(first, len(axes)), normalize_axis(second, len(axes))
+    first, second = _axis(x, first), _axis(x, second)
     axes[first], axes[second] = axes[second], axes[first]
     return transpose(x, axes)
 
 
 def expand_dims(x, axis: int):
     """``x`` with a new axis of size 1 at ``axis``."""
-    axis = normalize_axis(axis, len(x.shape) + 1)
+    axis = _axis(x, axis, new_axes=1)
     return reshape(x, x.shape[:axis] + (1,) + x.shape[axis:])
 
 
@@ -463,7 +487,7 @@ def squeeze(x, axes=None):
     """``x`` without axes of size 1: all of them, or ``axes``. Raises ShapeError when one of ``axes`` has another size."""
     if axes is None:
         axes = tuple(axis for axis, size in enumerate(x.shape) if size == 1)
-    axes = normalize_axes(axes, len(x.shape))
+    axes = _axes(x, axes)
     for axis in axes:
         if x.shape[axis] != 1:
             raise x.graph.explain(ShapeError(f"cannot squeeze axis {axis} of size {x.shape[axis]}"), (x,))
@@ -472,7 +496,7 @@ def squeeze(x, axes=None):
 
 def flip(x, axes=None):
     """``x`` read backwards along ``axes``."""
-    axes = normalize_axes(axes, len(x.shape))
+    axes = _axes(x, axes)
     return x.graph.emit("flip", (x,), axes=axes) if axes else x
 
 
@@ -492,11 +516,9 @@ def concatenate(values, axis: int = 0):
     """Tensors joined along ``axis``; their dtypes are promoted. Raises ShapeError for an empty list."""
     values = list(values)
     if not values:
-        raise ShapeError("concatenate needs at least one tensor")
-    dtype = values[0].dtype
-    for value in values[1:]:
-        dtype = promote(dtype, value.dtype)
-    axis = normalize_axis(axis, len(values[0].shape))
+        raise ShapeError("concatenate needs at least one tensor", location=user_location())
+    dtype = functools.reduce(promote, (value.dtype for value in values))
+    axis = _axis(values[0], axis)
     values = [cast(value, dtype) for value in values]
     return values[0] if len(values) == 1 else values[0].graph.emit("concatenate", tuple(values), axis=axis)
 
@@ -505,13 +527,13 @@ def stack(values, axis: int = 0):
     """Tensors of one shape joined along a new axis."""
     values = list(values)
     if not values:
-        raise ShapeError("stack needs at least one tensor")
-    return concatenate([expand_dims(value, axis) for value in values], normalize_axis(axis, len(values[0].shape) + 1))
+        raise ShapeError("stack needs at least one tensor", location=user_location())
+    return concatenate([expand_dims(value, axis) for value in values], _axis(values[0], axis, new_axes=1))
 
 
 def split(x, sections: int, axis: int = -1):
     """``sections`` equal parts along ``axis``. Raises ShapeError when it does not divide."""
-    axis = normalize_axis(axis, len(x.shape))
+    axis = _axis(x, axis)
     if sections < 1 or x.shape[axis] % sections:
         raise x.graph.explain(ShapeError(f"axis {axis} of size {x.shape[axis]} does not split into {sections} parts"), (x,))
     width = x.shape[axis] // sections
@@ -577,18 +599,22 @@ def take(x, indices, axis: int = 0):
 
     An index outside of 0..size-1 raises ExecutionError when the graph runs. Equal indices add up in the gradient.
     """
-    return x.graph.emit("take", (x, indices), axis=normalize_axis(axis, len(x.shape)))
+    return x.graph.emit("take", (x, indices), axis=_axis(x, axis))
 
 
 def scatter_add(indices, updates, size: int, axis: int = 0):
     """Zeros of ``size`` along ``axis``, plus each slice of ``updates`` at its index: the adjoint of ``take``."""
+    axis = _axis(updates, axis, new_axes=1 - len(indices.shape))
     return indices.graph.emit("scatter_add", (indices, updates), axis=axis, size=size)
 
 
 def one_hot(indices, classes: int, dtype=f32):
     """1 at the index along a new last axis, 0 elsewhere; all 0 for an index outside of 0..classes-1."""
-    grid = indices.graph.emit("iota", (), shape=indices.shape + (classes,), axis=len(indices.shape), dtype=indices.dtype)
-    return cast(equal(grid, expand_dims(indices, -1)), dtype)
+    # Narrow index types could not count up to every class.
+    indices = expand_dims(cast(indices, promote(indices.dtype, i32)), -1)
+    shape = indices.shape[:-1] + (classes,)
+    grid = indices.graph.emit("iota", (), shape=shape, axis=len(shape) - 1, dtype=indices.dtype)
+    return cast(equal(grid, indices), dtype)
 
 
 # -- contraction and networks ------------------------------------------------------------------------------------------
@@ -599,6 +625,8 @@ def matmul(left, right, transpose_left: bool = False, transpose_right: bool = Fa
 
     ``transpose_left`` and ``transpose_right`` read an operand's last two axes exchanged. Half types accumulate in f32.
     """
+    near = left if isinstance(left, TensorMethods) else right
+    left, right = as_value(left, near), as_value(right, near)
     dtype = promote(left.dtype, right.dtype)
     left, right = cast(left, dtype), cast(right, dtype)
     left_vector, right_vector = len(left.shape) == 1, len(right.shape) == 1
@@ -650,8 +678,9 @@ def attention_with_logsumexp(query, key, value, causal: bool = True, scale: floa
     """``attention`` and, for each query, the logsumexp of its scaled scores ([..., T], f32 for half types)."""
     dtype = promote(promote(query.dtype, key.dtype), value.dtype)
     operands = tuple(cast(operand, dtype) for operand in (query, key, value))
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
-    return query.graph.emit("attention", operands, causal=bool(causal), scale=scale)
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1] or 1) if query.shape else 1.0
+    return query.graph.emit("attention", operands, causal=bool(causal), scale=float(scale))
 
 
 def dropout(x, rate: float, seed, step):
@@ -661,7 +690,7 @@ def dropout(x, rate: float, seed, step):
     Raises ShapeError unless 0 <= rate < 1.
     """
     if not 0 <= rate < 1:
-        raise ShapeError(f"dropout rate {rate} is outside of 0 <= rate < 1")
+        raise x.graph.explain(ShapeError(f"dropout rate {rate} is outside of 0 <= rate < 1"), (x,))
     if rate == 0:
         return x
     keep = greater_equal(x.graph.random_uniform(x.shape, seed, step), rate)
@@ -671,6 +700,21 @@ def dropout(x, rate: float, seed, step):
 def stop_gradient(x):
     """``x``, through which no gradient flows."""
     return x.graph.emit("stop_gradient", (x,))
+
+
+def _of_bools(function):
+    """``function`` as an operator that refuses numbers, for which numpy's ``&``, ``|``, ``^`` and ``~`` work on bits."""
+
+    def operator(*operands):
+        for operand in operands:
+            if isinstance(operand, TensorMethods) and operand.dtype != bool_:
+                error = DTypeError(
+                    f"{operand.dtype} tensors have no bitwise operators", hint=f"use {function.__name__} for truth values"
+                )
+                raise operand.graph.explain(error, (operand,))
+        return function(*operands)
+
+    return operator
 
 
 class TensorMethods:
@@ -690,10 +734,10 @@ class TensorMethods:
     __neg__ = negative
     __abs__ = absolute
     __lt__, __le__, __gt__, __ge__ = less, less_equal, greater, greater_equal
-    __and__ = __rand__ = logical_and
-    __or__ = __ror__ = logical_or
-    __xor__ = __rxor__ = logical_xor
-    __invert__ = logical_not
+    __and__ = __rand__ = _of_bools(logical_and)
+    __or__ = __ror__ = _of_bools(logical_or)
+    __xor__ = __rxor__ = _of_bools(logical_xor)
+    __invert__ = _of_bools(logical_not)
     __getitem__ = getitem
 
     def __rsub__(self, other):
@@ -711,21 +755,24 @@ class TensorMethods:
     def __rpow__(self, other):
         return power(other, self)
 
+    def __rmatmul__(self, other):
+        return matmul(other, self)
+
     def __bool__(self):
-        raise DTypeError(
+        error = DTypeError(
             "a symbolic tensor has no truth value while the graph is built",
-            location=self.op.location,
             hint="use where, logical_and and logical_or; equality is equal(a, b)",
         )
+        raise self.graph.explain(error, (self,))
 
     def __iter__(self):
         if not self.shape:
-            raise ShapeError("a 0-d tensor cannot be iterated")
+            raise self.graph.explain(ShapeError("a 0-d tensor cannot be iterated"), (self,))
         return (self[i] for i in range(self.shape[0]))
 
     def __len__(self):
         if not self.shape:
-            raise ShapeError("a 0-d tensor has no length")
+            raise self.graph.explain(ShapeError("a 0-d tensor has no length"), (self,))
         return self.shape[0]
 
     @property

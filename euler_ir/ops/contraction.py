@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from euler_ir import tensor as T
@@ -50,7 +52,7 @@ def _vjp_matmul(op, dy):
         by_left = T.matmul(dy, right, False, not transpose_right)
     if len(right.shape) == 2 and len(left.shape) > 2 and not transpose_left:
         # A weight shared by a batch: one product over all rows, instead of one a batch item and their sum.
-        rows = T.reshape(left, (-1, left.shape[-1])) if left.size else T.reshape(left, (0, left.shape[-1]))
+        rows = T.reshape(left, (math.prod(left.shape[:-1]), left.shape[-1]))
         dy_rows = T.reshape(dy, rows.shape[:1] + dy.shape[-1:])
         by_right = T.matmul(dy_rows, rows, True, False) if transpose_right else T.matmul(rows, dy_rows, True, False)
     elif transpose_right:

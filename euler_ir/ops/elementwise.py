@@ -112,21 +112,24 @@ def _float_to_integer(x, target):
 # -- gradients ---------------------------------------------------------------------------------------------------------
 
 
-def unless_zero(cotangent, gradient):
-    """``gradient`` where the cotangent is not 0, else 0: what no output depends on cannot turn into 0 * inf = NaN."""
-    return T.where(T.equal(cotangent, 0), 0, gradient)
+def unless_zero(factor, gradient):
+    """``gradient``, but 0 where it is NaN and ``factor`` of it is 0: what no output depends on is not 0 * inf = NaN.
+
+    Elsewhere the product stands, so that it can be differentiated by that factor as well.
+    """
+    return T.where(T.logical_and(T.equal(factor, 0), T.isnan(gradient)), 0, gradient)
 
 
 def _vjp_divide(op, dy):
     left, right = op.operands
-    return dy / right, unless_zero(dy, -dy * op.result / right)
+    return unless_zero(dy, dy / right), unless_zero(dy, -dy * op.result / right)
 
 
 def _vjp_power(op, dy):
     base, exponent = op.operands
-    by_base = T.where(T.equal(exponent, 0), 0, dy * exponent * base ** (exponent - 1))
-    log_base = T.log(T.where(T.equal(base, 0), 1, base))
-    by_exponent = T.where(T.logical_and(T.equal(base, 0), exponent >= 0), 0, dy * op.result * log_base)
+    by_base = unless_zero(exponent, dy * exponent * base ** (exponent - 1))
+    at_zero = T.logical_and(T.equal(base, 0), exponent >= 0)
+    by_exponent = T.where(at_zero, 0, dy * op.result * T.log(base))
     return unless_zero(dy, by_base), unless_zero(dy, by_exponent)
 
 
@@ -145,7 +148,7 @@ def _vjp_cast(op, dy):
 
 def _vjp_remainder(op, dy):
     left, right = op.operands
-    return (dy, -dy * T.floor_divide(left, right)) if left.dtype.is_float else (None, None)
+    return (dy, unless_zero(dy, -dy * T.floor_divide(left, right))) if left.dtype.is_float else (None, None)
 
 
 def _gelu_gradient(op, dy):
@@ -229,7 +232,7 @@ _unary("negative", _infer_number, np.negative, lambda op, dy: (-dy,))
 _unary("absolute", _infer_number, np.absolute, lambda op, dy: (dy * T.sign(_operand(op)),))
 _unary("sign", _infer_number, np.sign)
 _unary("floor", infer_float, np.floor)
-_unary("exp", infer_float, np.exp, lambda op, dy: (dy * op.result,))
+_unary("exp", infer_float, np.exp, lambda op, dy: (unless_zero(dy, dy * op.result),))
 _unary("log", infer_float, np.log, lambda op, dy: (unless_zero(dy, dy / _operand(op)),))
 _unary("sqrt", infer_float, np.sqrt, lambda op, dy: (unless_zero(dy, dy * 0.5 / op.result),))
 _unary(

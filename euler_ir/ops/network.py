@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from euler_ir import tensor as T
-from euler_ir.dtypes import accumulation_dtype
+from euler_ir.dtypes import accumulation_dtype, i32, promote
 from euler_ir.ops.definition import define, expect, expect_dtype
 from euler_ir.ops.elementwise import infer_float
 from euler_ir.ops.reduction import in_accumulation_dtype, is_half, spread
@@ -164,6 +164,7 @@ def _evaluate_cross_entropy(attributes, logits, labels):
 def _label_masks(op):
     """Whether each position counts, whether its label is a class, and the one-hot grid of labels (all bool)."""
     logits, labels = op.operands
+    labels = T.cast(labels, promote(labels.dtype, i32))  # narrow labels could not count up to every class
     ignored = T.equal(labels, op.attributes["ignore_index"])
     valid = T.logical_and(labels >= 0, labels < logits.shape[-1])
     grid = logits.graph.emit("iota", (), shape=logits.shape, axis=len(logits.shape) - 1, dtype=labels.dtype)
