@@ -15,7 +15,7 @@ mp.dps = 60
 
 
 def remez(target, weight, low, high, degree, rounds=12, grid=601):
-    """Coefficients (constant term first) of the polynomial with the least max |weight * (target - p)| on [low, high]."""
+    """The polynomial p with the least max |weight (target - p)| on [low, high], and that error. Constant term first."""
     middle, half = (mpf(low) + high) / 2, (mpf(high) - low) / 2
     points = [middle - half * mp.cos(mp.pi * i / grid) for i in range(grid + 1)]
     values, weights = [target(x) for x in points], [weight(x) for x in points]

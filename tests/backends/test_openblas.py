@@ -38,7 +38,7 @@ define void @run(i32 %thread, i32 %threads, ptr %argument, ptr %barrier) {{
 
 
 def prepare(a, b, c, *, transpose_a=False, transpose_b=False, alpha=1.0, beta=0.0, threads=2):
-    """A callable that computes c[...] = alpha op(a) @ op(b) + beta c on arrays of two batch axes and two of a matrix."""
+    """A callable that computes c[...] = alpha op(a) @ op(b) + beta c; arrays have two batch axes and two of a matrix."""
     dtype = "f32" if c.dtype == np.float32 else "f64"
     size = c.itemsize
     for x in (a, b, c):
@@ -87,7 +87,8 @@ def assert_close(got, expected, k):
 @pytest.mark.parametrize("transpose_b", [False, True])
 @pytest.mark.parametrize(
     ("batch", "m", "n", "k"),
-    [((1, 1), 1, 1, 1), ((1, 1), 2, 2, 2), ((1, 1), 300, 517, 65), ((1, 1), 1, 2051, 33), ((1, 1), 2049, 1, 20), ((3, 5), 17, 19, 23),
+    [((1, 1), 1, 1, 1), ((1, 1), 2, 2, 2),
+     ((1, 1), 300, 517, 65), ((1, 1), 1, 2051, 33), ((1, 1), 2049, 1, 20), ((3, 5), 17, 19, 23),
      ((2, 1), 200, 130, 40), ((1, 1), 70, 1030, 400)],
 )  # fmt: skip
 def test_products(dtype, transpose_a, transpose_b, batch, m, n, k):

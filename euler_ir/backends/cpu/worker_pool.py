@@ -17,7 +17,7 @@ from euler_ir.errors import ExecutionError
 
 THREADS_VARIABLE = "EULER_IR_THREADS"
 
-# About 60 us of pause instructions on current x86. With more threads than cores, spinning keeps the thread that is
+# About 100 us of pause instructions on x86. With more threads than cores, spinning keeps the thread that is
 # waited for from its core.
 _SPINS = 4000
 _SPINS_OVERSUBSCRIBED = 20
