@@ -1,0 +1,295 @@
+"""Loop IR to LLVM IR text: one function a nest, on explicit vectors.
+
+A nest is cut into tasks: its points, or runs of neighbours along a vector axis. The function runs a range of them, so
+that threads share a nest by sharing its tasks; what a task computes does not depend on who runs it. The last vector
+along an axis runs the same code under a mask. Sums of floats are taken lane by lane, in runs of _RUN that are added up with
+their rounding errors, the lanes at last pairwise: long sums stay accurate, in one fixed order.
+
+The function depends on the shape of the nest alone, not on names, so equal nests of different layers share their code.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from euler_ir.backends.cpu import indexing, memory
+from euler_ir.backends.cpu.hoist import buffers_stored, hoist, split_invariant
+from euler_ir.backends.cpu.indexing import Scope
+from euler_ir.backends.cpu.reductions import Accumulator
+from euler_ir.backends.cpu.scalar_ops import cast, emit_compute
+from euler_ir.backends.cpu.widths import loop_width, nest_width, task_count, vector_count, vectors_per_task
+from euler_ir.backends.cpu.writer import Code, Register, constant, lane_constants, register_element
+from euler_ir.dtypes import DTYPES, DType, i64
+from euler_ir.index import Axis, Index
+from euler_ir.loops.kernel import CheckIndex, Compute, Constant, IndexValue, Load, Loop, Nest, Statement, Store
+
+__all__ = ["ModuleText", "NestFunction", "emit_nest", "task_count"]
+
+# Steps of a sum between which its rounding errors are not tracked.
+_RUN = 64
+
+_REPORT = """define internal void @eir_report_fault(ptr %faults, i32 %fault) noinline cold nounwind {
+  %first = cmpxchg ptr %faults, i32 0, i32 %fault monotonic monotonic
+  ret void
+}
+"""
+
+
+@dataclass(frozen=True)
+class NestFunction:
+    """The definition of a function, and the definitions and declarations that it needs in its module."""
+
+    text: str
+    helpers: frozenset[str]
+
+
+class ModuleText:
+    """A module that grows by nests. Equal nests get one function, named after what it does."""
+
+    def __init__(self) -> None:
+        self._functions: dict[str, str] = {}
+        self._helpers: dict[str, None] = {}
+
+    def add(self, nest: Nest, in_place: frozenset[int] = frozenset()) -> str:
+        """The symbol of the function of ``nest``; see `emit_nest`."""
+        anonymous = emit_nest(nest, "nest", in_place).text
+        symbol = f"nest_{hashlib.sha256(anonymous.encode()).hexdigest()[:16]}"
+        if symbol not in self._functions:
+            function = emit_nest(nest, symbol, in_place)
+            self._functions[symbol] = function.text
+            self._helpers.update(dict.fromkeys(sorted(function.helpers)))
+        return symbol
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return tuple(self._functions)
+
+    def render(self) -> str:
+        """The module as LLVM IR text."""
+        return "\n".join([*self._helpers, *self._functions.values()])
+
+
+def emit_nest(nest: Nest, symbol: str, in_place: frozenset[int] = frozenset()) -> NestFunction:
+    """``void symbol(i64 begin, i64 end, ptr faults, ptr ...)``: runs tasks begin .. end - 1 of `task_count`.
+
+    The last pointers are those of ``nest.parameters``, in order. Those at the positions ``in_place`` may share memory with
+    each other, element for element. ``faults`` is an i32, 0 at first: an index out of range leaves its fault number there,
+    the first one stays.
+    """
+    return _Emitter(nest, in_place).function(symbol)
+
+
+class _Emitter:
+    def __init__(self, nest: Nest, in_place: frozenset[int]) -> None:
+        self.nest = nest
+        self.in_place = in_place
+        self.code = Code()
+        self.scope = Scope(self.code)
+        self.width = nest_width(nest)
+        self.dtypes: dict[str, DType] = {}
+        self.places: dict[str, memory.Place] = {}
+
+    def function(self, symbol: str) -> NestFunction:
+        nest, code = self.nest, self.code
+        pointers = []
+        for number, buffer in enumerate(nest.parameters):
+            self.places[buffer.name] = memory.Place(f"%b{number}", buffer.dtype)
+            pointers.append(f"ptr {'' if number in self.in_place else 'noalias '}%b{number}")
+        for buffer in nest.locals:
+            array = code.allocate(memory.memory_element(buffer.dtype), max(buffer.size, 1) * self.width, 64)
+            self.places[buffer.name] = memory.Place(array.text, buffer.dtype, self.width)
+        if task_count(nest):
+            self._tasks()
+        parameters = ", ".join(["i64 %begin", "i64 %end", "ptr %faults", *pointers])
+        text = f"define void @{symbol}({parameters}) nounwind {{\n{code.body()}\n}}\n"
+        return NestFunction(text, frozenset(code.helpers))
+
+    # -- the nest ------------------------------------------------------------------------------------------------------
+
+    def _tasks(self) -> None:
+        nest = self.nest
+        shared = {nest.parameters[position].name for position in self.in_place}
+        body = hoist(nest.body, shared)
+        outer = nest.axes[:-1] if self.width > 1 else nest.axes
+        blocks = -(-vector_count(nest) // vectors_per_task(nest)) if self.width > 1 else 1
+        with self.code.loop(Register("%begin", "i64"), Register("%end", "i64"), 1, nonempty=False) as task:
+            block = self._place_axes(outer, blocks, task)
+            if self.width == 1:
+                self._statements(body)
+                return
+            once, each = split_invariant(body, nest.axes[-1:], shared | buffers_stored(body))
+            self._statements(once)
+            self._vectors_of_block(each, block)
+
+    def _place_axes(self, outer: tuple[Axis, ...], blocks: int, task: Register) -> Register:
+        """Say where ``outer`` stand in ``task``; gives the number of its block along the vector axis."""
+        block, rest = self._divided(task, blocks, is_outermost=not outer)
+        for number, axis in reversed(list(enumerate(outer))):
+            self.scope.positions[axis], rest = self._divided(rest, axis.extent, is_outermost=number == 0)
+        return block
+
+    def _divided(self, value: Register, divisor: int, is_outermost: bool) -> tuple[Register, Register]:
+        """Remainder and quotient; the outermost axis takes what is left."""
+        if divisor == 1:
+            return constant(0, "i64"), value
+        if is_outermost:
+            return value, constant(0, "i64")
+        number = constant(divisor, "i64")
+        return self.code.binary("urem", value, number), self.code.binary("udiv", value, number)
+
+    def _vectors_of_block(self, body: tuple[Statement, ...], block: Register) -> None:
+        code, axis, size = self.code, self.nest.axes[-1], vectors_per_task(self.nest) * self.width
+        whole = axis.extent // self.width * self.width
+        action = functools.partial(self._statements, body)
+        if size >= axis.extent:
+            start, end, stop = constant(0, "i64"), None, constant(whole, "i64")
+        else:
+            start = code.binary("mul", block, constant(size, "i64"))
+            end = code.binary("add", start, constant(size, "i64"))
+            stop = code.intrinsic("smin", end, constant(whole, "i64"))
+        if whole:
+            self._steps(axis, self.width, start, stop, end is None, action)
+        if whole == axis.extent:
+            return
+        with code.when(code.compare("icmp sge", end, constant(axis.extent, "i64"))) if end else nullcontext():
+            self._masked_step(axis, self.width, action)
+
+    # -- steps along an axis -------------------------------------------------------------------------------------------
+
+    def _steps(
+        self, axis: Axis, width: int, start: Register, stop: Register, nonempty: bool, action: Callable[[], None]
+    ) -> None:
+        with self.code.loop(start, stop, width, nonempty) as position:
+            self._at(axis, width, position, None, action)
+
+    def _masked_step(self, axis: Axis, width: int, action: Callable[[], None]) -> None:
+        """The last vector along ``axis``, which is not full."""
+        rest = axis.extent % width
+        mask = lane_constants([int(lane < rest) for lane in range(width)], "i1")
+        self._at(axis, width, constant(axis.extent - rest, "i64"), mask, action)
+
+    def _at(
+        self, axis: Axis, width: int, position: Register, mask: Register | None, action: Callable[[], None]
+    ) -> None:
+        """Do ``action`` with ``axis`` at ``position``, and the ``width`` lanes from there on."""
+        scope = self.scope
+        scope.positions[axis] = position
+        outside = scope.width, scope.axis, scope.mask
+        if width > 1:
+            scope.width, scope.axis, scope.mask = width, axis, mask
+        action()
+        scope.width, scope.axis, scope.mask = outside
+
+    # -- statements ----------------------------------------------------------------------------------------------------
+
+    def _statements(self, body: tuple[Statement, ...]) -> None:
+        for statement in body:
+            self._statement(statement)
+
+    def _statement(self, statement: Statement) -> None:
+        code, scope = self.code, self.scope
+        match statement:
+            case Constant(result, dtype, value):
+                self._define(result, dtype, constant(value, register_element(dtype)))
+            case IndexValue(result, dtype, index):
+                self._define(result, dtype, self._index_value(index, dtype))
+            case CheckIndex():
+                self._check_index(statement)
+            case Compute(result, dtype, _, operands):
+                values = [scope.values[operand] for operand in operands]
+                dtypes = [self.dtypes[operand] for operand in operands]
+                self._define(result, dtype, emit_compute(code, statement, values, dtypes))
+            case Load(result, dtype, buffer, index, conditions):
+                self._define(result, dtype, memory.load(scope, self.places[buffer], index, conditions))
+            case Store(buffer, index, value, accumulate):
+                memory.store(scope, self.places[buffer], index, scope.values[value], accumulate)
+            case Loop():
+                self._loop(statement)
+
+    def _define(self, name: str, dtype: DType, value: Register) -> None:
+        self.scope.values[name] = value
+        self.dtypes[name] = dtype
+
+    def _index_value(self, index: Index, dtype: DType) -> Register:
+        is_uniform = indexing.lane_step(self.scope, index) == 0
+        value = (indexing.scalar_index if is_uniform else indexing.vector_index)(self.scope, index)
+        return cast(self.code, value, DTYPES[value.element], dtype)
+
+    def _check_index(self, check: CheckIndex) -> None:
+        code, scope = self.code, self.scope
+        value = cast(code, scope.values[check.value], self.dtypes[check.value], i64)
+        # Negative numbers are large unsigned ones.
+        outside = code.compare("icmp uge", value, constant(check.extent, "i64"))
+        fault = code.both(outside, indexing.condition(scope, check.conditions))
+        if fault.lanes > 1:
+            fault = code.both(fault, scope.mask)
+            fault = code.emit(f"call i1 @llvm.vector.reduce.or.v{fault.lanes}i1({fault.typed})", "i1")
+        code.helpers.add(_REPORT)
+        with code.when(fault):
+            code.line(f"call void @eir_report_fault(ptr %faults, i32 {check.fault})")
+        self._define(check.result, i64, code.select(outside, constant(0, "i64"), value))
+
+    # -- loops ---------------------------------------------------------------------------------------------------------
+
+    def _loop(self, loop: Loop) -> None:
+        code, scope = self.code, self.scope
+        width = loop_width(loop) if loop.vector else 1
+        lanes = max(width, scope.width)
+        is_long = math.prod(axis.extent for axis in loop.axes) > _RUN * width
+        accumulators = [Accumulator(code, reduction, lanes, is_long) for reduction in loop.reductions]
+        carries = [
+            code.slot(code.splat(constant(carry.initial, register_element(carry.dtype)), lanes)) for carry in loop.carries
+        ]
+
+        def iteration() -> None:
+            for carry, slot in zip(loop.carries, carries, strict=True):
+                self._define(carry.name, carry.dtype, slot.get())
+            self._statements(loop.body)
+            for carry, slot in zip(loop.carries, carries, strict=True):
+                slot.set(scope.values[carry.update])
+            for reduction, accumulator in zip(loop.reductions, accumulators, strict=True):
+                accumulator.add(scope.values[reduction.value], scope.mask if loop.vector else None)
+
+        if all(axis.extent for axis in loop.axes):
+            self._nested(loop.axes, width, accumulators, iteration)
+        for reduction, accumulator in zip(loop.reductions, accumulators, strict=True):
+            self._define(reduction.result, reduction.dtype, accumulator.result(across_lanes=loop.vector))
+
+    def _nested(
+        self, axes: tuple[Axis, ...], width: int, accumulators: list[Accumulator], iteration: Callable[[], None]
+    ) -> None:
+        if len(axes) <= 1:
+            self._innermost(axes, width, accumulators, iteration)
+            return
+        inner = functools.partial(self._nested, axes[1:], width, accumulators, iteration)
+        self._steps(axes[0], 1, constant(0, "i64"), constant(axes[0].extent, "i64"), True, inner)
+
+    def _innermost(
+        self, axes: tuple[Axis, ...], width: int, accumulators: list[Accumulator], iteration: Callable[[], None]
+    ) -> None:
+        def run(steps: Callable[[], None]) -> None:
+            for accumulator in accumulators:
+                accumulator.begin_run()
+            steps()
+            for accumulator in accumulators:
+                accumulator.end_run()
+
+        if not axes:
+            run(iteration)
+            return
+        (axis,) = axes
+        whole, length = axis.extent // width * width, _RUN * width
+        if whole > length and any(accumulator.compensated for accumulator in accumulators):
+            with self.code.loop(constant(0, "i64"), constant(whole, "i64"), length, nonempty=True) as first:
+                end = self.code.binary("add", first, constant(length, "i64"))
+                stop = self.code.intrinsic("smin", end, constant(whole, "i64")) if whole % length else end
+                run(lambda: self._steps(axis, width, first, stop, True, iteration))
+        elif whole:
+            run(lambda: self._steps(axis, width, constant(0, "i64"), constant(whole, "i64"), True, iteration))
+        if whole < axis.extent:
+            run(lambda: self._masked_step(axis, width, iteration))

@@ -1,0 +1,145 @@
+"""Loads and stores in generated code, and how each dtype lies in memory: half types as 16 bits, bool as a byte 0 or 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from euler_ir.backends.cpu.indexing import Scope, condition, lane_step, scalar_index, vector_index
+from euler_ir.backends.cpu.scalar_ops import combine, round_half
+from euler_ir.backends.cpu.writer import Code, Register, constant, lane_constants, mangled, register_element, vector_type
+from euler_ir.dtypes import DType
+from euler_ir.errors import LoweringError
+from euler_ir.index import Condition, Index
+
+
+@dataclass(frozen=True)
+class Place:
+    """A buffer at ``pointer``. With ``lanes`` above 1 each of its elements lies there once for every lane."""
+
+    pointer: str
+    dtype: DType
+    lanes: int = 1
+
+
+def memory_element(dtype: DType) -> str:
+    if dtype.kind == "bool":
+        return "i8"
+    return "i16" if dtype.is_half else register_element(dtype)
+
+
+@dataclass(frozen=True)
+class _Access:
+    """Pointer to the first lane's element; or, with many lanes, to the element of each."""
+
+    pointer: Register
+    uniform: bool
+
+
+def load(scope: Scope, place: Place, index: Index, conditions: tuple[Condition, ...]) -> Register:
+    """``place[index]``, and 0 in lanes where not all ``conditions`` hold; those do not touch memory."""
+    code, element = scope.code, memory_element(place.dtype)
+    holds = condition(scope, conditions)
+    access = _access(scope, place, index, holds)
+    if access.uniform:
+        pointer = access.pointer
+        if holds is not None:
+            pointer = code.select(holds, pointer, code.zeros())
+        value = code.emit(f"load {element}, {pointer.typed}, align {place.dtype.itemsize}", element)
+    else:
+        value = _load_vector(scope, access.pointer, place, code.both(holds, scope.mask))
+    return _from_memory(code, value, place.dtype)
+
+
+def store(scope: Scope, place: Place, index: Index, value: Register, accumulate: bool) -> None:
+    """``place[index] = value``, or added to what is there, in all lanes of the mask."""
+    code, element = scope.code, memory_element(place.dtype)
+    access = _access(scope, place, index, None)
+    if access.uniform and scope.width > 1:
+        raise LoweringError(f"all lanes of a vector along {scope.axis} would store to one element, at {index}")
+    if accumulate:
+        if access.uniform:
+            old = code.emit(f"load {element}, {access.pointer.typed}, align {place.dtype.itemsize}", element)
+        else:
+            old = _load_vector(scope, access.pointer, place, scope.mask)
+        total = combine(code, "add", place.dtype, _from_memory(code, old, place.dtype), value)
+        value = round_half(code, total, place.dtype)
+    value = _to_memory(code, value, place.dtype)
+    if access.uniform:
+        code.line(f"store {value.typed}, {access.pointer.typed}, align {place.dtype.itemsize}")
+    else:
+        _store_vector(scope, access.pointer, place, code.splat(value, scope.width))
+
+
+def _access(scope: Scope, place: Place, index: Index, holds: Register | None) -> _Access:
+    code, step, width = scope.code, lane_step(scope, index), scope.width
+    if place.lanes > 1:
+        if step == 0:
+            first = code.binary("mul", scalar_index(scope, index), constant(width, "i64"))
+            return _Access(_element_pointer(code, place, first), uniform=False)
+        each = code.binary("mul", vector_index(scope, index), constant(width, "i64"))
+        return _Access(_element_pointer(code, place, code.binary("add", each, _lane_numbers(each))), uniform=False)
+    varies = holds is not None and holds.lanes > 1
+    if step == 0 and not varies:
+        return _Access(_element_pointer(code, place, scalar_index(scope, index)), uniform=True)
+    if step == 1:
+        return _Access(_element_pointer(code, place, scalar_index(scope, index)), uniform=False)
+    return _Access(_element_pointer(code, place, vector_index(scope, index)), uniform=False)
+
+
+def _lane_numbers(like: Register) -> Register:
+    return lane_constants(list(range(like.lanes)), like.element)
+
+
+def _element_pointer(code: Code, place: Place, index: Register) -> Register:
+    kind = memory_element(place.dtype)
+    return code.emit(f"getelementptr {kind}, ptr {place.pointer}, {index.typed}", "ptr", index.lanes)
+
+
+def _load_vector(scope: Scope, pointer: Register, place: Place, mask: Register | None) -> Register:
+    code, element, width, size = scope.code, memory_element(place.dtype), scope.width, place.dtype.itemsize
+    kind = vector_type(element, width)
+    if pointer.lanes == 1 and mask is None:
+        return code.emit(f"load {kind}, {pointer.typed}, align {size}", element, width)
+    mask = code.splat(mask or constant(True, "i1"), width)
+    name = _masked("gather" if pointer.lanes > 1 else "load", element, pointer, width)
+    code.helpers.add(f"declare {kind} {name}({pointer.type}, i32, {mask.type}, {kind})")
+    call = f"call {kind} {name}({pointer.typed}, i32 {size}, {mask.typed}, {kind} zeroinitializer)"
+    return code.emit(call, element, width)
+
+
+def _store_vector(scope: Scope, pointer: Register, place: Place, value: Register) -> None:
+    code, width, size, mask = scope.code, scope.width, place.dtype.itemsize, scope.mask
+    if pointer.lanes == 1 and mask is None:
+        code.line(f"store {value.typed}, {pointer.typed}, align {size}")
+        return
+    mask = code.splat(mask or constant(True, "i1"), width)
+    name = _masked("scatter" if pointer.lanes > 1 else "store", value.element, pointer, width)
+    code.helpers.add(f"declare void {name}({value.type}, {pointer.type}, i32, {mask.type})")
+    code.line(f"call void {name}({value.typed}, {pointer.typed}, i32 {size}, {mask.typed})")
+
+
+def _masked(what: str, element: str, pointer: Register, width: int) -> str:
+    pointers = f"v{width}p0" if pointer.lanes > 1 else "p0"
+    return f"@llvm.masked.{what}.{mangled(Register('', element, width))}.{pointers}"
+
+
+def _from_memory(code: Code, value: Register, dtype: DType) -> Register:
+    if dtype.kind == "bool":
+        return code.compare("icmp ne", value, constant(0, "i8"))
+    if dtype.name == "f16":
+        return code.convert("fpext", code.convert("bitcast", value, "half"), "float")
+    if dtype.name == "bf16":
+        bits = code.binary("shl", code.convert("zext", value, "i32"), constant(16, "i32"))
+        return code.convert("bitcast", bits, "float")
+    return value
+
+
+def _to_memory(code: Code, value: Register, dtype: DType) -> Register:
+    if dtype.kind == "bool":
+        return code.convert("zext", value, "i8")
+    if dtype.name == "f16":
+        return code.convert("bitcast", code.convert("fptrunc", value, "half"), "i16")
+    if dtype.name == "bf16":
+        bits = code.binary("lshr", code.convert("bitcast", value, "i32"), constant(16, "i32"))
+        return code.convert("trunc", bits, "i16")
+    return value
