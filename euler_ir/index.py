@@ -96,7 +96,7 @@ class Index:
         return Index((), int(value))
 
     def __str__(self) -> str:
-        parts = [str(atom) if factor == 1 else f"{factor} {_parenthesized(atom)}" for atom, factor in self.terms]
+        parts = [_product(factor, atom) for atom, factor in self.terms]
         if self.constant or not parts:
             parts.append(str(self.constant))
         return " + ".join(parts).replace("+ -", "- ")
@@ -106,7 +106,17 @@ class Index:
         factors = dict(self.terms)
         for atom, factor in other.terms:
             factors[atom] = factors.get(atom, 0) + factor
-        return Index(tuple((a, f) for a, f in factors.items() if f), self.constant + other.constant)
+        return Index(tuple((a, f) for a, f in factors.items() if f), self.constant + other.constant)._rejoined()
+
+    def _rejoined(self) -> Index:
+        """With ``d (x // d) + x % d`` replaced by ``x``: reshaping there and back leaves nothing."""
+        factors = dict(self.terms)
+        for atom, factor in self.terms:
+            if isinstance(atom, Remainder):
+                multiple = atom.dividend // atom.divisor * (atom.divisor * factor)
+                if all(factors.get(part) == f for part, f in multiple.terms):
+                    return self - multiple - Index(((atom, factor),)) + atom.dividend * factor
+        return self
 
     def __sub__(self, other: int | Axis | Dynamic | Index) -> Index:
         return self + Index.of(other) * -1
@@ -218,8 +228,11 @@ class Index:
         return total
 
 
-def _parenthesized(atom: Atom) -> str:
-    return str(atom) if isinstance(atom, (Axis, Dynamic)) else f"({atom})"
+def _product(factor: int, atom: Atom) -> str:
+    if factor == 1:
+        return str(atom)
+    text = str(atom) if isinstance(atom, (Axis, Dynamic)) else f"({atom})"
+    return f"-{text}" if factor == -1 else f"{factor} {text}"
 
 
 @dataclass(frozen=True)

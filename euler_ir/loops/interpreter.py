@@ -54,9 +54,9 @@ def run_kernel(kernel: Kernel, arrays: Sequence[Sequence[np.ndarray]]) -> list[i
 def run_nest(nest: Nest, arrays: Sequence[np.ndarray]) -> list[int]:
     """Run ``nest`` on a flat array for each parameter, write its outputs in place, and give the fault numbers.
 
-    Raises ExecutionError for arrays that are not those of the parameters. Raises VerifyError for an index outside of its
-    buffer, a load of what this point has not written, an element that two points or two lanes write, and an element of
-    an output that nobody writes.
+    Raises ExecutionError for arrays that are not those of the parameters. Raises VerifyError for an index outside of
+    its buffer, a load of what this point has not written, an element that two points or two lanes write, and an element
+    of an output that nobody writes.
     """
     _expect_arrays(nest, arrays)
     memories = {buffer.name: _Memory.of(buffer, array) for buffer, array in zip(nest.parameters, arrays)}

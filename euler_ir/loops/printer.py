@@ -59,7 +59,7 @@ class _Names:
 
 
 class _Numbers(_Names):
-    """Names counted in the order in which they come up. Loops side by side may share an axis, so each counts its own."""
+    """Names counted in the order in which they come up; loops side by side count their axes apart, shared or not."""
 
     def __init__(self) -> None:
         self._buffers: dict[str, str] = {}

@@ -251,8 +251,9 @@ class _Verifier:
             self._define(scope, reduction.result, reduction.dtype, reduction)
 
     def _carry(self, inside: _Scope, carry: Carry) -> None:
-        self._expect(not carry.dtype.is_half, "L14", f"a carry is kept in {carry.dtype}", carry)
-        self._expect(_represents(carry.dtype, carry.initial), "L07", f"{carry.dtype} does not hold {carry.initial!r}", carry)
+        dtype, initial = carry.dtype, carry.initial
+        self._expect(not dtype.is_half, "L14", f"a carry is kept in {dtype}", carry)
+        self._expect(_represents(dtype, initial), "L07", f"{dtype} does not hold {initial!r}", carry)
         self._define(inside, carry.name, carry.dtype, carry)
 
     def _reduction(self, inside: _Scope, reduction: Reduction) -> None:
