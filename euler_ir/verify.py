@@ -111,14 +111,17 @@ def _check_schema(op: Op) -> None:
 
 def _check_types(op: Op) -> None:
     stored = tuple(value.type for value in op.results)
-    operands = tuple(value.describe() for value in op.operands)
     try:
         inferred = op.definition.infer(tuple(value.type for value in op.operands), op.attributes)
     except EulerError as error:
-        raise _broken("V04", op, error.message, operands, error.hint) from None
+        raise _broken("V04", op, error.message, _describe(op), error.hint) from None
     if inferred != stored:
         wanted, found = (", ".join(map(str, types)) for types in (inferred, stored))
-        raise _broken("V04", op, f"{op.name} gives {wanted}, but {found} is stored", operands)
+        raise _broken("V04", op, f"{op.name} gives {wanted}, but {found} is stored", _describe(op))
+
+
+def _describe(op: Op) -> tuple[str, ...]:
+    return tuple(value.describe() for value in op.operands)
 
 
 def _check_leaves(graph: Graph) -> None:
@@ -128,7 +131,7 @@ def _check_leaves(graph: Graph) -> None:
             continue
         name = op.attributes["name"]
         if name in seen:
-            raise _broken("V05", op, f"{op.name} {name!r} has the name of a {seen[name].name}")
+            raise _broken("V05", op, f"{op.name} {name!r} bears the name of another {seen[name].name}")
         if graph.leaf(name) is not op.result:
             raise _broken("V05", op, f"graph {graph.name!r} does not find {op.name} {name!r} by its name")
         seen[name] = op

@@ -162,7 +162,14 @@ _NOT_X, _MINUS_Y = apply("logical_not", X), apply("negative", Y)
 _ONE = Number(1)
 
 MOVEMENT = (
-    Rule("no-change", "exact", "a move or cast to the same type = x", apply("broadcast reshape cast slice", X), _x, _keeps_type),
+    Rule(
+        "no-change",
+        "exact",
+        "a move or cast to the same type = x",
+        apply("broadcast reshape cast slice", X),
+        _x,
+        _keeps_type,
+    ),
     Rule("pad-nothing", "exact", "pad by no width = x", apply("pad", X, Y), _x, _keeps_type),
     Rule("flip-nothing", "exact", "flip of axes of size 1 = x", apply("flip", X), _x, _flips_nothing),
     Rule("flip-back", "exact", "flip(flip(x)) = x", apply("flip", apply("flip", X)), _x, _flips_back),
@@ -175,9 +182,22 @@ MOVEMENT = (
         apply("transpose", apply("transpose", X)),
         _merge_transposes,
     ),
-    Rule("transpose-ones", "exact", "a transpose that moves only axes of size 1 is a reshape", apply("transpose", X), _reshape, _keeps_axes),
+    Rule(
+        "transpose-ones",
+        "exact",
+        "a transpose that moves only axes of size 1 is a reshape",
+        apply("transpose", X),
+        _reshape,
+        _keeps_axes,
+    ),
     Rule("slice-slice", "exact", "two slices are one", apply("slice", apply("slice", X)), _merge_slices),
-    Rule("broadcast-broadcast", "exact", "two broadcasts are one", apply("broadcast", apply("broadcast", X)), _broadcast),
+    Rule(
+        "broadcast-broadcast",
+        "exact",
+        "two broadcasts are one",
+        apply("broadcast", apply("broadcast", X)),
+        _broadcast,
+    ),
     Rule(
         "broadcast-ones",
         "exact",
@@ -224,14 +244,27 @@ MOVEMENT = (
 ARITHMETIC = (
     Rule("multiply-one", "exact", "x * 1 = x", apply("multiply", X, _ONE), _x),
     Rule("divide-one", "exact", "x / 1 = x", apply("divide", X, _ONE), _x),
-    Rule("multiply-zero", "exact", "x * 0 = 0 for integers", apply("multiply", X, Number(0)), _number(0), _is_not_float),
+    Rule(
+        "multiply-zero",
+        "exact",
+        "x * 0 = 0 for integers",
+        apply("multiply", X, Number(0)),
+        _number(0),
+        _is_not_float,
+    ),
     Rule("multiply-minus-one", "exact", "x * -1 = -x", apply("multiply", X, Number(-1)), lambda m: T.negative(m["x"])),
     Rule("add-zero", "exact", "x + 0 = x for integers", apply("add", X, Number(0)), _x, _is_not_float),
     Rule("add-minus-zero", "exact", "x + -0.0 = x", apply("add", X, Number(-0.0)), _x, _is_float),
     Rule("subtract-zero", "exact", "x - 0 = x", apply("subtract", X, Number(0)), _x),
     Rule("negative-negative", "exact", "-(-x) = x", apply("negative", apply("negative", X)), _x),
     Rule("add-negative", "exact", "x + -y = x - y", apply("add", X, _MINUS_Y), lambda m: T.subtract(m["x"], m["y"])),
-    Rule("subtract-negative", "exact", "x - -y = x + y", apply("subtract", X, _MINUS_Y), lambda m: T.add(m["x"], m["y"])),
+    Rule(
+        "subtract-negative",
+        "exact",
+        "x - -y = x + y",
+        apply("subtract", X, _MINUS_Y),
+        lambda m: T.add(m["x"], m["y"]),
+    ),
     Rule(
         "negative-factor",
         "exact",
@@ -251,7 +284,14 @@ ARITHMETIC = (
     Rule("power-zero", "exact", "x ** 0 = 1, for NaN too", apply("power", X, Number(0)), _number(1)),
     Rule("power-one", "exact", "x ** 1 = x", apply("power", X, _ONE), _x),
     Rule("extremum-same", "exact", "max(x, x) = min(x, x) = x", apply("maximum minimum", X, X), _x),
-    Rule("reduce-ones", "exact", "a reduction of axes of size 1 is a reshape", apply("prod max min", X), _reshape, _reduces_nothing),
+    Rule(
+        "reduce-ones",
+        "exact",
+        "a reduction of axes of size 1 is a reshape",
+        apply("prod max min", X),
+        _reshape,
+        _reduces_nothing,
+    ),
     Rule(
         "sum-ones-integer",
         "exact",
@@ -282,9 +322,28 @@ LOGIC = (
 )
 
 BETTER = (
-    Rule("sum-ones", "better", "a sum over axes of size 1 is a reshape: -0.0 stays", apply("sum", X), _reshape, _reduces_nothing),
-    Rule("power-two", "better", "x ** 2 = x * x, rounded once", apply("power", X, Number(2)), lambda m: T.multiply(m["x"], m["x"])),
-    Rule("power-minus-one", "better", "x ** -1 = 1 / x, rounded once", apply("power", X, Number(-1)), lambda m: T.divide(1, m["x"])),
+    Rule(
+        "sum-ones",
+        "better",
+        "a sum over axes of size 1 is a reshape: -0.0 stays",
+        apply("sum", X),
+        _reshape,
+        _reduces_nothing,
+    ),
+    Rule(
+        "power-two",
+        "better",
+        "x ** 2 = x * x, rounded once",
+        apply("power", X, Number(2)),
+        lambda m: T.multiply(m["x"], m["x"]),
+    ),
+    Rule(
+        "power-minus-one",
+        "better",
+        "x ** -1 = 1 / x, rounded once",
+        apply("power", X, Number(-1)),
+        lambda m: T.divide(1, m["x"]),
+    ),
     Rule(
         "one-plus-erf",
         "better",
@@ -292,8 +351,20 @@ BETTER = (
         apply("add", _ONE, apply("erf", X)),
         lambda m: T.erfc(T.negative(m["x"])),
     ),
-    Rule("one-minus-erf", "better", "1 - erf(x) = erfc(x)", apply("subtract", _ONE, apply("erf", X)), lambda m: T.erfc(m["x"])),
-    Rule("one-minus-erfc", "better", "1 - erfc(x) = erf(x)", apply("subtract", _ONE, apply("erfc", X)), lambda m: T.erf(m["x"])),
+    Rule(
+        "one-minus-erf",
+        "better",
+        "1 - erf(x) = erfc(x)",
+        apply("subtract", _ONE, apply("erf", X)),
+        lambda m: T.erfc(m["x"]),
+    ),
+    Rule(
+        "one-minus-erfc",
+        "better",
+        "1 - erfc(x) = erf(x)",
+        apply("subtract", _ONE, apply("erfc", X)),
+        lambda m: T.erf(m["x"]),
+    ),
     Rule(
         "one-minus-sigmoid",
         "better",
@@ -301,7 +372,13 @@ BETTER = (
         apply("subtract", _ONE, apply("sigmoid", X)),
         lambda m: T.sigmoid(T.negative(m["x"])),
     ),
-    Rule("one-over-sqrt", "better", "1 / sqrt(x) = rsqrt(x), rounded once", apply("divide", _ONE, apply("sqrt", X)), lambda m: T.rsqrt(m["x"])),
+    Rule(
+        "one-over-sqrt",
+        "better",
+        "1 / sqrt(x) = rsqrt(x), rounded once",
+        apply("divide", _ONE, apply("sqrt", X)),
+        lambda m: T.rsqrt(m["x"]),
+    ),
     Rule("log-softmax", "better", "log(softmax(x)) = log_softmax(x)", apply("log", apply("softmax", X)), _log_softmax),
 )
 

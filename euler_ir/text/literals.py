@@ -64,6 +64,11 @@ def _bits_dtype(dtype: DType) -> np.dtype:
     return np.dtype(f"<u{dtype.itemsize}")
 
 
+def _is_nan(array: np.ndarray) -> bool:
+    with np.errstate(invalid="ignore"):
+        return bool(np.isnan(array))
+
+
 def _is_usual_nan(scalar: np.generic, dtype: DType) -> bool:
     return scalar.tobytes() == np.array(math.nan, dtype.numpy).tobytes()
 
@@ -79,10 +84,11 @@ def _format_element(scalar: np.generic, dtype: DType) -> str:
         bits = int.from_bytes(scalar.tobytes(), "little")
         return "nan" if _is_usual_nan(scalar, dtype) else f"nan({bits:#x})"
     if dtype != f64:
-        for digits in range(1, 10):
-            short = float(f"{number:.{digits}g}")
-            if np.array(short, dtype.numpy).tobytes() == scalar.tobytes():
-                return repr(short)
+        with np.errstate(over="ignore"):
+            for digits in range(1, 10):
+                short = float(f"{number:.{digits}g}")
+                if np.array(short, dtype.numpy).tobytes() == scalar.tobytes():
+                    return repr(short)
     return repr(number)
 
 
@@ -104,7 +110,7 @@ def _read_element(literal: Literal, dtype: DType) -> bytes:
         with np.errstate(over="ignore"):
             return np.array(float(text), dtype.numpy).tobytes()
     bits = int(payload[1], 16)
-    if bits >= 1 << dtype.bits or not np.isnan(np.array(bits, _bits_dtype(dtype)).view(dtype.numpy)):
+    if bits >= 1 << dtype.bits or not _is_nan(np.array(bits, _bits_dtype(dtype)).view(dtype.numpy)):
         raise LiteralError(f"{payload[1]} is not the bits of a NaN of {dtype}", literal)
     return bits.to_bytes(dtype.itemsize, "little")
 

@@ -318,7 +318,7 @@ class _Parser:
             call.items.append(Literal(argument.kind, inner, argument.offset))
         return call
 
-    def attributes(self, definition: OpDefinition, literals: dict[str, Literal], type: TensorType, token: _Token) -> dict:
+    def attributes(self, definition: OpDefinition, literals: dict[str, Literal], type: TensorType, token) -> dict:
         attributes = {}
         for name, kind in definition.attributes.items():
             if name in FROM_TYPE:
@@ -329,19 +329,23 @@ class _Parser:
             try:
                 attributes[name] = read_attribute(kind, literals[name], type)
             except LiteralError as error:
+                what = f"{definition.name}, attribute {name!r}: {error}"
                 hint = _did_you_mean(error.literal.text, error.words)
-                raise self.error(f"{definition.name}, attribute {name!r}: {error}", error.literal.offset, hint) from None
+                raise self.error(what, error.literal.offset, hint) from None
         return attributes
 
     def check_types(self, definition, operands, attributes, types, token: _Token, types_at: int) -> None:
-        details = tuple(value.describe() for value in operands)
         try:
             inferred = definition.infer(tuple(value.type for value in operands), attributes)
         except EulerError as error:
-            raise self.error(error.message, token.offset, error.hint, details) from None
+            raise self.error(error.message, token.offset, error.hint, _describe(operands)) from None
         if list(inferred) != types:
-            wanted = ", ".join(map(str, inferred))
-            raise self.error(f"{definition.name} gives {wanted} here, another type is written", types_at, None, details)
+            what = f"{definition.name} gives {', '.join(map(str, inferred))} here, another type is written"
+            raise self.error(what, types_at, None, _describe(operands))
+
+
+def _describe(operands: tuple[Value, ...]) -> tuple[str, ...]:
+    return tuple(value.describe() for value in operands)
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str | None:

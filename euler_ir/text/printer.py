@@ -1,8 +1,8 @@
 """Graphs as text: stable, canonical and complete. ``parser`` reads it back.
 
-A value is called by its hint, in quotes where that is no plain word, with ``#2``, ``#3`` ... where hints repeat. A value
-without a hint is called by its operator and its ordinal among the unnamed values of that operator, so that a new op
-changes few lines.
+A value is called by its hint, in quotes where that is no plain word, with ``#2``, ``#3`` ... where hints repeat. A
+value without a hint is called by its operator and its ordinal among the unnamed values of that operator, so that a
+new op changes few lines.
 """
 
 from __future__ import annotations
