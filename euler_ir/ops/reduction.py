@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from euler_ir import tensor as T
-from euler_ir.dtypes import i64
+from euler_ir.dtypes import accumulation_dtype, i64
 from euler_ir.ops.definition import define, expect, expect_dtype
 from euler_ir.shapes import TensorType, drop_axes, keep_axes
 
@@ -107,7 +107,7 @@ def _vjp_extremum(op, dy):
     x, axes = op.operands[0], op.attributes["axes"]
     if not x.dtype.is_float:
         return (None,)
-    wide = T.accumulation_dtype(x.dtype)
+    wide = accumulation_dtype(x.dtype)
     tied = T.equal(x, spread(op.result, x, axes))
     ties = T.maximum(T.sum(tied, axes), 1)
     share = spread(T.cast(dy, wide) / T.cast(ties, wide), x, axes)
@@ -115,15 +115,33 @@ def _vjp_extremum(op, dy):
 
 
 def _vjp_prod(op, dy):
-    """Products of the others: all but the zeros where there is none, or at the only zero."""
+    """The product of the elements before times that of those after: no division, so zeros need no care in any order."""
     x, axes = op.operands[0], op.attributes["axes"]
     if not x.dtype.is_float:
         return (None,)
-    zero = T.equal(x, 0)
-    others = spread(T.prod(T.where(zero, 1, x), axes) * dy, x, axes)
-    zeros = spread(T.sum(zero, axes), x, axes)
-    nonzero = T.where(T.equal(zeros, 0), others / T.where(zero, 1, x), 0)
-    return (T.where(T.logical_and(zero, T.equal(zeros, 1)), others, nonzero),)
+    if not x.size:
+        return (T.full_like(x, 0),)
+    wide = accumulation_dtype(x.dtype)
+    order = tuple(axis for axis in range(len(x.shape)) if axis not in axes) + axes
+    moved = T.transpose(T.cast(x, wide), order)
+    rows = T.reshape(moved, (*op.result.shape, -1))
+    others = _products_before(rows) * T.flip(_products_before(T.flip(rows, -1)), -1)
+    back = tuple(order.index(axis) for axis in range(len(order)))
+    others = T.transpose(T.reshape(others, moved.shape), back)
+    return (T.cast(spread(T.cast(dy, wide), x, axes) * others, x.dtype),)
+
+
+def _products_before(rows):
+    """For each element of the last axis the product of those before it, by doubling (Hillis and Steele, 1986)."""
+    size = rows.shape[-1]
+
+    def shifted(value, distance):
+        return T.pad(value[..., : size - distance], ((0, 0),) * (len(rows.shape) - 1) + ((distance, 0),), 1)
+
+    products, distance = shifted(rows, 1), 1
+    while distance < size:
+        products, distance = products * shifted(products, distance), 2 * distance
+    return products
 
 
 def _vjp_logsumexp(op, dy):
@@ -134,7 +152,7 @@ def _vjp_logsumexp(op, dy):
 
 def _decompose_logsumexp(op):
     x, axes = op.operands[0], op.attributes["axes"]
-    wide = T.accumulation_dtype(x.dtype)
+    wide = accumulation_dtype(x.dtype)
     x_wide = T.cast(x, wide)
     if 0 in (x.shape[axis] for axis in axes):
         return (T.full_like(op.result, float("-inf")),)
