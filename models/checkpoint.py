@@ -1,0 +1,121 @@
+"""One file that holds all of a training run: weights, optimiser, tokenizer, sizes, settings, seed and data position.
+
+It is a safetensors file. The arrays are those of the State, under their names; the header's metadata carries one JSON
+document, `checkpoint`, with everything else and a SHA-256 of it all.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+import safetensors
+from safetensors.numpy import load_file, save
+
+from models.bpe import Tokenizer
+from models.files import replacing
+from models.gpt2 import GPT2Config
+
+FILE_FORMAT = "euler_ir training checkpoint"
+FILE_VERSION = 1
+
+# Sums of a step that is under way: always zero between steps, when checkpoints are written.
+TRANSIENT = "accumulator."
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A training run between two steps.
+
+    `arrays` are the parameters and the optimiser's state by name; `step` counts finished steps and is the position in
+    the data; `settings` are the run's, as JSON can hold them, with the seed of all its random numbers; `progress` is
+    what the run has reached, likewise.
+    """
+
+    arrays: dict[str, np.ndarray]
+    config: GPT2Config
+    tokenizer: Tokenizer
+    step: int
+    settings: dict
+    progress: dict
+
+    def save(self, path):
+        """Write to `path`, which keeps its old content until the new one is complete on disk. Raises OSError."""
+        arrays = {name: np.asarray(self.arrays[name], order="C") for name in sorted(self.arrays)}
+        arrays = {name: array for name, array in arrays.items() if not name.startswith(TRANSIENT)}
+        document = {
+            "format": FILE_FORMAT,
+            "version": FILE_VERSION,
+            "step": self.step,
+            "config": asdict(self.config),
+            "settings": self.settings,
+            "progress": self.progress,
+            "tokenizer": {
+                "merges": self.tokenizer.merges,
+                "special_tokens": list(self.tokenizer.special_tokens),
+                "fingerprint": self.tokenizer.fingerprint,
+            },
+        }
+        document["checksum"] = _checksum(document, arrays)
+        with replacing(path) as file:
+            file.write(save(arrays, {"checkpoint": json.dumps(document)}))
+
+    @classmethod
+    def load(cls, path):
+        """Read what `save` wrote.
+
+        Raises FileNotFoundError, or ValueError for a file that is something else, of another version, or damaged.
+        """
+        try:
+            with safetensors.safe_open(path, "numpy") as file:
+                document = json.loads((file.metadata() or {}).get("checkpoint", "null"))
+            arrays = load_file(path)
+        except (safetensors.SafetensorError, ValueError) as error:
+            raise ValueError(f"{path} is not a checkpoint, or is damaged: {error}.") from None
+        if not isinstance(document, dict) or document.get("format") != FILE_FORMAT:
+            raise ValueError(f"{path} is a safetensors file but not a checkpoint of a training run.")
+        if document.get("version") != FILE_VERSION:
+            raise ValueError(
+                f"{path} has version {document.get('version')}, this program reads version {FILE_VERSION}. "
+                "Use the program that wrote it."
+            )
+        checksum = document.pop("checksum", None)
+        if checksum != _checksum(document, arrays):
+            raise ValueError(f"{path} is damaged: its checksum does not fit its content.")
+        saved = document["tokenizer"]
+        tokenizer = Tokenizer([tuple(merge) for merge in saved["merges"]], saved["special_tokens"])
+        if tokenizer.fingerprint != saved["fingerprint"]:
+            raise ValueError(f"{path} was written for another way of splitting text. Use the program that wrote it.")
+        config = GPT2Config(**document["config"])
+        return cls(arrays, config, tokenizer, document["step"], document["settings"], document["progress"])
+
+    def restore(self, state):
+        """Copy the arrays into `state`.
+
+        Raises ValueError, naming them, when one is missing here, unexpected there, or of another type.
+        """
+        wanted = {name for name in state if not name.startswith(TRANSIENT)}
+        problems = [f"missing {name}" for name in sorted(wanted - self.arrays.keys())]
+        problems += [f"unexpected {name}" for name in sorted(self.arrays.keys() - wanted)]
+        for name in sorted(wanted & self.arrays.keys()):
+            here, there = self.arrays[name], state[name]
+            if (here.dtype, here.shape) != (there.dtype, there.shape):
+                problems.append(f"{name} is {here.dtype}{list(here.shape)}, not {there.dtype}{list(there.shape)}")
+        if problems:
+            shown = "; ".join(problems[:5]) + ("; ..." if len(problems) > 5 else "")
+            raise ValueError(f"The checkpoint does not fit the model, in {len(problems)} places: {shown}.")
+        for name in wanted:
+            state[name] = self.arrays[name]
+
+    def restore_parameters(self, state):
+        """Copy only what `state` asks for, such as the parameters without the optimiser. Raises as `restore`."""
+        replace(self, arrays={name: array for name, array in self.arrays.items() if name in state}).restore(state)
+
+
+def _checksum(document, arrays):
+    content = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        content.update(f"{name}\0{array.dtype}\0{array.shape}\0".encode())
+        content.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return content.hexdigest()

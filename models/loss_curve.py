@@ -1,0 +1,33 @@
+"""The loss curve of a training run as a picture."""
+
+from models.files import replacing
+
+
+def draw_loss_curve(records, path, title):
+    """Draw training and validation loss over steps into the PNG file `path`.
+
+    `records` are those of `read_metrics`. Raises ImportError when matplotlib is not installed.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.plot([r["step"] for r in records], [r["loss"] for r in records], lw=0.7, alpha=0.6, label="training")
+    validated = [record for record in records if "validation_loss" in record]
+    if validated:
+        steps, losses = [r["step"] for r in validated], [r["validation_loss"] for r in validated]
+        axes.plot(steps, losses, marker="o", ms=4, label="validation")
+        axes.annotate(
+            f"{losses[-1]:.3f} ({validated[-1]['bits_per_byte']:.3f} bits per byte)",
+            (steps[-1], losses[-1]),
+            xytext=(-6, 10),
+            textcoords="offset points",
+            ha="right",
+        )
+    axes.set(xlabel="step", ylabel="loss (nats per token)", title=title)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    with replacing(path) as file:
+        figure.savefig(file, format="png", dpi=120)

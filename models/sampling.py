@@ -1,0 +1,103 @@
+"""Drawing text from a language model, one token at a time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import euler_ir as ei
+from models.bpe import StreamDecoder
+from models.gpt2 import logits_graph
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to choose the next token.
+
+    `temperature` divides the logits; 0 takes the likeliest token. `top_k` keeps the k likeliest tokens; `top_p` keeps
+    the likeliest ones until their probabilities reach p (Holtzman et al., arXiv:1904.09751), always at least one.
+    Raises ValueError for a negative temperature, `top_k` below 1 or `top_p` outside of 0 to 1.
+    """
+
+    temperature: float = 0.8
+    top_k: int | None = None
+    top_p: float | None = None
+
+    def __post_init__(self):
+        if not 0 <= self.temperature < float("inf"):
+            raise ValueError(f"The temperature must be 0 or above, not {self.temperature}. 0 takes the likeliest token.")
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k must be at least 1, not {self.top_k}. Leave it out to keep all tokens.")
+        if self.top_p is not None and not 0 <= self.top_p <= 1:
+            raise ValueError(f"top_p must be between 0 and 1, not {self.top_p}. Leave it out to keep all tokens.")
+
+
+def probabilities(logits, sampling):
+    """Probability of each token, f64[vocab], for logits [vocab].
+
+    Among equally likely tokens the lowest ids are kept. Raises ValueError when no logit is a number to choose by.
+    """
+    logits = np.asarray(logits, np.float64)
+    if np.isnan(logits).any() or not np.isfinite(logits.max()):
+        raise ValueError("The model's logits are not finite. Its weights are damaged; use an earlier checkpoint.")
+    result = np.zeros_like(logits)
+    if sampling.temperature == 0:
+        result[np.argmax(logits)] = 1.0
+        return result
+    order = np.argsort(-logits, kind="stable")[: sampling.top_k]
+    # Subtracting before dividing keeps the largest at exp(0), however small the temperature.
+    with np.errstate(over="ignore"):
+        weights = np.exp((logits[order] - logits[order[0]]) / sampling.temperature)
+    weights /= weights.sum()
+    if sampling.top_p is not None:
+        # A token stays while the mass before it is below p: the one that crosses p is kept.
+        before = np.concatenate([[0.0], np.cumsum(weights)[:-1]])
+        kept = before < sampling.top_p
+        kept[0] = True
+        order, weights = order[kept], weights[kept] / weights[kept].sum()
+    result[order] = weights
+    return result
+
+
+class Sampler:
+    """Continues token ids with a GPT-2. One compiled graph serves prompts of every length."""
+
+    def __init__(self, config, state, tokenizer, backend="cpu", threads=None):
+        """Compile for `config`, with parameters from `state` (a State, read at each call) and ids of `tokenizer`."""
+        self._context, self._vocab_size = config.context, min(config.vocab_size, tokenizer.vocab_size)
+        self._state, self._tokenizer = state, tokenizer
+        self._logits = ei.compile(logits_graph(config), backend=backend, threads=threads)
+
+    def tokens(self, prompt_ids, count, sampling=Sampling(), seed=0):
+        """Yield up to `count` ids that continue the non-empty list `prompt_ids`; ends after an end-of-text id.
+
+        The same seed gives the same ids. The model sees the last `context` ids. Raises ValueError for an empty prompt
+        or an id that the model does not know.
+        """
+        ids = list(prompt_ids)
+        if not ids:
+            raise ValueError("The prompt is empty. Give at least one character to continue.")
+        if unknown := [token_id for token_id in ids if not 0 <= token_id < self._vocab_size]:
+            raise ValueError(f"Token id {unknown[0]} of the prompt is not among the model's {self._vocab_size} ids.")
+        random = np.random.Generator(np.random.Philox(seed))
+        for _ in range(count):
+            ids.append(int(random.choice(self._vocab_size, p=probabilities(self._next_logits(ids), sampling))))
+            yield ids[-1]
+            if ids[-1] == self._tokenizer.end_of_text_id:
+                return
+
+    def text(self, prompt, count, sampling=Sampling(), seed=0):
+        """Yield pieces of text that continue `prompt`, as `count` tokens are drawn; each piece is whole characters."""
+        decoder = StreamDecoder(self._tokenizer)
+        for token_id in self.tokens(self._tokenizer.encode_ordinary(prompt), count, sampling, seed):
+            if token_id != self._tokenizer.end_of_text_id and (piece := decoder.push(token_id)):
+                yield piece
+        if rest := decoder.finish():
+            yield rest
+
+    def _next_logits(self, ids):
+        window = ids[-self._context :]
+        tokens = np.zeros((1, self._context), np.int32)
+        tokens[0, : len(window)] = window
+        logits = self._logits(self._state, tokens=tokens, position=np.int64(len(window) - 1))["logits"]
+        # A model may have more ids than its tokenizer; those stand for nothing.
+        return logits[: self._vocab_size]
