@@ -38,7 +38,7 @@ define void @run(i32 %thread, i32 %threads, ptr %argument, ptr %barrier) {{
 
 
 def prepare(a, b, c, *, transpose_a=False, transpose_b=False, alpha=1.0, beta=0.0, threads=2):
-    """A callable that computes c[...] = alpha op(a) @ op(b) + beta c; arrays have two batch axes and two of a matrix."""
+    """A callable for c[...] = alpha op(a) @ op(b) + beta c; arrays have two batch axes, then those of a matrix."""
     dtype = "f32" if c.dtype == np.float32 else "f64"
     size = c.itemsize
     for x in (a, b, c):

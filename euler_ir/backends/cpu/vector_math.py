@@ -1,8 +1,9 @@
 """Elementary functions on vectors, as LLVM IR text.
 
 Every lane is computed by the same operations whatever the width, so a masked tail, a scalar remainder and a full
-vector give the same bits. Special values are those of IEEE 754 and C99 Annex F: NaN gives NaN, results underflow gradually, odd
-functions keep the sign of zero. Largest errors found, in units in the last place (tests/backends/test_vector_math.py):
+vector give the same bits. Special values are those of IEEE 754 and C99 Annex F: NaN gives NaN, results underflow
+gradually, odd functions keep the sign of zero. Largest errors found, in units in the last place
+(tests/backends/test_vector_math.py):
 
 =========  ====  ====
 function   f32   f64
