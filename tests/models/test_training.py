@@ -313,7 +313,7 @@ def test_a_corpus_that_cannot_be_used_is_one_line_and_exit_code_2(tmp_path, cont
     path = tmp_path / "corpus.txt"
     if content is not None:
         path.write_bytes(content)
-    process = program("--corpus", path, "--out", tmp_path / "run", "--vocab-size", 280)
+    process = program("--corpus", path, "--out", tmp_path / "run", "--vocab-size", 257)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 2 and output == ""
     assert errors.startswith("gpt2_train.py: error: ") and message in errors

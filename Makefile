@@ -1,0 +1,37 @@
+# make train       install, train the nano GPT-2 on the Shakespeare of this repository, and sample from it
+# make test        the tests that every change must pass
+# make test-slow   the longer ones
+# make check       the table of gradients against finite differences
+
+PYTHON ?= python3
+OUT ?= out/gpt2-nano
+ARGS ?=
+PROMPT ?= KING
+
+.PHONY: train test test-slow check
+
+# A run that is there already is continued; to train anew, give another OUT.
+train: .venv/installed
+	.venv/bin/python examples/gpt2_train.py --out $(OUT) $(if $(wildcard $(OUT)/latest.safetensors),--resume) $(ARGS)
+	.venv/bin/python examples/gpt2_sample.py $(OUT)/best.safetensors --prompt "$(PROMPT)"
+
+test: .venv/installed-test
+	.venv/bin/python -m pytest -q -m "not slow"
+
+test-slow: .venv/installed-test
+	.venv/bin/python -m pytest -q -m slow
+
+check: .venv/installed
+	.venv/bin/python -m euler_ir.cli check
+
+.venv/installed: pyproject.toml
+	test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --editable '.[plot]'
+	touch $@
+
+# torch is an oracle of the tests only; its CPU build comes from torch's own index, which is asked for nothing else.
+.venv/installed-test: .venv/installed
+	.venv/bin/python -m pip install --quiet --retries 1 --no-deps torch==2.13.0 \
+		--extra-index-url https://download.pytorch.org/whl/cpu
+	.venv/bin/python -m pip install --quiet --editable '.[test]'
+	touch $@
