@@ -19,14 +19,14 @@ def within(index: Index, size: int, conditions: tuple[Condition, ...] = ()) -> b
     bounds = tuple(condition for condition in conditions if isinstance(condition, Bound))
     if any(bound.never for bound in bounds):
         return True
-    low, high = _interval(index, bounds)
+    low, high = interval(index, bounds)
     if 0 <= low and high < size:
         return True
     outcome = _tried(index, size, conditions)
     return bool(conditions) if outcome is None else outcome
 
 
-def _interval(index: Index, bounds: tuple[Bound, ...]) -> tuple[int, int]:
+def interval(index: Index, bounds: tuple[Bound, ...]) -> tuple[int, int]:
     """The least and the largest value of ``index`` (or wider) where ``bounds`` hold.
 
     An index that contains a multiple of a bounded expression is that multiple plus a rest.
@@ -59,7 +59,7 @@ def _multiple(index: Index, part: Index) -> int:
 def _atom_interval(atom: Atom, bounds: tuple[Bound, ...]) -> tuple[int, int]:
     if isinstance(atom, (Axis, Dynamic)):
         return atom.bounds
-    low, high = _interval(atom.dividend, bounds)
+    low, high = interval(atom.dividend, bounds)
     if isinstance(atom, Quotient):
         return low // atom.divisor, high // atom.divisor
     if low // atom.divisor == high // atom.divisor:

@@ -272,4 +272,5 @@ def _represents(dtype: DType, value: bool | int | float) -> bool:
             kept = dtype.numpy.type(value)
     except (OverflowError, ValueError):
         return False
-    return bool(kept == value) or (value != value and dtype.is_float)
+    exact = float(kept) if dtype.is_float else int(kept)
+    return exact == value or (value != value and dtype.is_float)
