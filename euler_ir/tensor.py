@@ -52,6 +52,7 @@ def _explained(values, rule, *arguments):
     try:
         return rule(*arguments)
     except EulerError as error:
+        error.details = ()  # the rule may have spoken of what was made of the values
         raise values[0].graph.explain(error, values) from None
 
 
@@ -528,7 +529,8 @@ def stack(values, axis: int = 0):
     values = list(values)
     if not values:
         raise ShapeError("stack needs at least one tensor", location=user_location())
-    return concatenate([expand_dims(value, axis) for value in values], _axis(values[0], axis, new_axes=1))
+    axis = _axis(values[0], axis, new_axes=1)
+    return _explained(values, concatenate, [expand_dims(value, axis) for value in values], axis)
 
 
 def split(x, sections: int, axis: int = -1):
@@ -629,14 +631,14 @@ def matmul(left, right, transpose_left: bool = False, transpose_right: bool = Fa
     left, right = as_value(left, near), as_value(right, near)
     dtype = promote(left.dtype, right.dtype)
     left, right = cast(left, dtype), cast(right, dtype)
+    given = left, right
     left_vector, right_vector = len(left.shape) == 1, len(right.shape) == 1
     if left_vector:
         left, transpose_left = expand_dims(left, 0), False
     if right_vector:
         right, transpose_right = expand_dims(right, 1), False
-    result = left.graph.emit(
-        "matmul", (left, right), transpose_left=transpose_left, transpose_right=transpose_right
-    )
+    emit = functools.partial(near.graph.emit, transpose_left=transpose_left, transpose_right=transpose_right)
+    result = _explained(given, emit, "matmul", (left, right))
     if right_vector:
         result = squeeze(result, -1)
     if left_vector:
