@@ -87,7 +87,7 @@ def full_like(value, number):
 
 
 def lift(operands: Sequence, near=None) -> list:
-    """Operands as values of one dtype and one shape: numbers become constants, then casts and broadcasts are spelled out.
+    """Operands as values of one dtype and one shape: numbers become constants, casts and broadcasts are spelled out.
 
     Tensors and arrays decide the dtype, numbers only its kind. ``near`` is a value of the graph, needed when no operand
     is one. Raises DTypeError when there is none, or an operand is neither a value, a number, nor an array.
@@ -271,7 +271,7 @@ def where(condition, chosen, other):
 
 
 def cast(x, dtype):
-    """``x`` as another element type; float to integer truncates towards zero, stays within the range and takes NaN to 0."""
+    """``x`` as another element type; float to integer truncates and stays within the range, and NaN gives 0."""
     dtype = _explained((x,), as_dtype, dtype)
     return x if x.dtype == dtype else x.graph.emit("cast", (x,), dtype=dtype)
 
@@ -485,7 +485,7 @@ def expand_dims(x, axis: int):
 
 
 def squeeze(x, axes=None):
-    """``x`` without axes of size 1: all of them, or ``axes``. Raises ShapeError when one of ``axes`` has another size."""
+    """``x`` without axes of size 1: all of them, or ``axes``. Raises ShapeError when one of those has another size."""
     if axes is None:
         axes = tuple(axis for axis, size in enumerate(x.shape) if size == 1)
     axes = _axes(x, axes)
@@ -537,21 +537,25 @@ def split(x, sections: int, axis: int = -1):
     """``sections`` equal parts along ``axis``. Raises ShapeError when it does not divide."""
     axis = _axis(x, axis)
     if sections < 1 or x.shape[axis] % sections:
-        raise x.graph.explain(ShapeError(f"axis {axis} of size {x.shape[axis]} does not split into {sections} parts"), (x,))
+        raise x.graph.explain(
+            ShapeError(f"axis {axis} of size {x.shape[axis]} does not split into {sections} parts"), (x,)
+        )
     width = x.shape[axis] // sections
     before = (slice(None),) * axis
     return tuple(getitem(x, before + (slice(i * width, (i + 1) * width),)) for i in range(sections))
 
 
 def getitem(x, index):
-    """numpy's basic indexing (ints, slices, None, Ellipsis), or one integer tensor that gathers along the first axis."""
+    """numpy's basic indexing (ints, slices, None, Ellipsis), or an integer tensor that gathers along the first axis."""
     if isinstance(index, TensorMethods):
         return take(x, index, axis=0)
     items = index if isinstance(index, tuple) else (index,)
     for item in items:
         if not (item is None or item is Ellipsis or isinstance(item, (slice, Integral))) or isinstance(item, bool):
             raise x.graph.explain(
-                ShapeError(f"a {type(item).__name__} cannot index a tensor"), (x,), hint="use take to gather by a tensor"
+                ShapeError(f"a {type(item).__name__} cannot index a tensor"),
+                (x,),
+                hint="use take to gather by a tensor",
             )
     used = len([item for item in items if item is not None and item is not Ellipsis])
     if used > len(x.shape) or items.count(Ellipsis) > 1:
@@ -705,13 +709,14 @@ def stop_gradient(x):
 
 
 def _of_bools(function):
-    """``function`` as an operator that refuses numbers, for which numpy's ``&``, ``|``, ``^`` and ``~`` work on bits."""
+    """``function`` as an operator that refuses numbers, on which numpy's ``&``, ``|``, ``^`` and ``~`` mean bits."""
 
     def operator(*operands):
         for operand in operands:
             if isinstance(operand, TensorMethods) and operand.dtype != bool_:
                 error = DTypeError(
-                    f"{operand.dtype} tensors have no bitwise operators", hint=f"use {function.__name__} for truth values"
+                    f"{operand.dtype} tensors have no bitwise operators",
+                    hint=f"use {function.__name__} for truth values",
                 )
                 raise operand.graph.explain(error, (operand,))
         return function(*operands)

@@ -20,7 +20,9 @@ from euler_ir.shapes import TensorType
 def same_shapes(name, types):
     for other in types[1:]:
         expect(
-            other.shape == types[0].shape, f"{name}: shapes {types[0].shape} and {other.shape} differ", "broadcast first"
+            other.shape == types[0].shape,
+            f"{name}: shapes {types[0].shape} and {other.shape} differ",
+            "broadcast first",
         )
 
 

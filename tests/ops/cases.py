@@ -36,7 +36,11 @@ def normal(random, shape, dtype):
 
 
 def positive(random, shape, dtype):
-    return random.uniform(0.2, 3, shape).astype(dtype.numpy) if dtype.is_float else random.integers(1, 9, shape).astype(dtype.numpy)
+    return (
+        random.uniform(0.2, 3, shape).astype(dtype.numpy)
+        if dtype.is_float
+        else random.integers(1, 9, shape).astype(dtype.numpy)
+    )
 
 
 def tails(random, shape, dtype):
@@ -45,7 +49,7 @@ def tails(random, shape, dtype):
 
 
 def special(random, shape, dtype):
-    """NaN, infinities, zeros of both signs, denormals and the ends of the range; for integers the ends and small ones."""
+    """NaN, infinities, both zeros, denormals and the ends of the range; for integers the ends and small ones."""
     if dtype.is_float:
         info = ml_dtypes.finfo(dtype.numpy)
         edges = [float(info.smallest_subnormal), 3 * float(info.smallest_subnormal), float(info.tiny), float(info.max)]
@@ -173,7 +177,8 @@ CASES: list[Case] = []
 
 def case(family, name, build, reference, *inputs, **rest):
     label = " ".join(
-        f"{spec.dtype}{list(spec.shape)}{'.T' if spec.permuted else ''}{_suffix(spec)}".replace(" ", "") for spec in inputs
+        f"{spec.dtype}{list(spec.shape)}{'.T' if spec.permuted else ''}{_suffix(spec)}".replace(" ", "")
+        for spec in inputs
     )
     CASES.append(Case(f"{name} {label}".strip(), family, build, reference, inputs, **rest))
 
@@ -183,7 +188,7 @@ def _suffix(spec):
 
 
 def by_python(function, *, result=None):
-    """A reference from a plain Python function of scalars; the result has the dtype of the last operand, or ``result``."""
+    """A reference from a plain Python function of scalars; it gives the dtype of the last operand, or ``result``."""
 
     def reference(*tensors):
         target = result or tensors[-1].dtype
@@ -456,7 +461,11 @@ case("binary", "divide same", lambda x: x / x, lambda x: x / x, Input((21,), "f3
 case("binary", "multiply zero", lambda x: x * 0, lambda x: x * 0, Input((21,), "f32", special))
 case("binary", "add zero", lambda x: x + 0.0, lambda x: x + 0.0, Input((21,), "f32", special))
 case("binary", "equal same", lambda x: T.equal(x, x), lambda x: x == x, Input((21,), "f32", special))
-for _operator, _name in ((lambda a, b: a & b, "logical_and"), (lambda a, b: a | b, "logical_or"), (lambda a, b: a ^ b, "logical_xor")):
+for _operator, _name in (
+    (lambda a, b: a & b, "logical_and"),
+    (lambda a, b: a | b, "logical_or"),
+    (lambda a, b: a ^ b, "logical_xor"),
+):
     case("binary", f"{_name} operator", _operator, _operator, Input((8,), "bool"), Input((8,), "bool"))
 case("binary", "logical_not operator", lambda a: ~a, lambda a: ~a, Input((8,), "bool"))
 
@@ -476,7 +485,13 @@ for _shapes in (((), (), ()), ((3,), (), (2, 3)), ((2, 1), (1, 3), ()), ((0,), (
     )
 for _dtype in ALL:
     case(
-        "where", "where", T.where, torch.where, Input((21,), "bool"), Input((21,), _dtype, special), Input((21,), _dtype)
+        "where",
+        "where",
+        T.where,
+        torch.where,
+        Input((21,), "bool"),
+        Input((21,), _dtype, special),
+        Input((21,), _dtype),
     )
 case("where", "where mixed", T.where, torch.where, Input((4,), "bool"), Input((4,), "f16"), Input((4,), "f32"))
 case("where", "where scalars", lambda c: T.where(c, 1, 0), lambda c: torch.where(c, 1, 0), Input((4,), "bool"))
@@ -504,11 +519,19 @@ case(
     Input((6,)),
     Input((6,)),
 )
-case("where", "where same", lambda c, x: T.where(c, x, x), lambda c, x: x * 1, Input((4,), "bool"), Input((4,), "f64"), orders=2)
+case(
+    "where",
+    "where same",
+    lambda c, x: T.where(c, x, x),
+    lambda c, x: x * 1,
+    Input((4,), "bool"),
+    Input((4,), "f64"),
+    orders=2,
+)
 
 
 def saturate(target):
-    """Truncation that stays at the ends of the range; NaN gives 0 (LLVM's fptosi.sat). C and torch leave it undefined."""
+    """Truncation that stays at the ends of the range; NaN gives 0 (LLVM's fptosi.sat). Undefined in C and torch."""
     info = torch.iinfo(target)
 
     def of_scalar(value):
@@ -530,7 +553,6 @@ for _source in ALL:
         else:
             _reference = lambda x, target=_TORCH[_target]: x.to(target)  # noqa: E731
         for _make in (normal, special):
-            _differentiable = _make is normal and _source == "f64" and _target in ("f32", "f64")
             case(
                 "cast",
                 f"cast to {_target}",
@@ -627,12 +649,51 @@ def mean_bound(axes):
     return bound
 
 
-reduction("sum", T.sum, lambda x, axes, keep: torch.sum(x, all_axes(x, axes), keep) if axes != () else x * 1, FLOATS, summation, True)
-reduction("mean", T.mean, lambda x, axes, keep: torch.mean(x, all_axes(x, axes), keep) if axes != () else x * 1, FLOATS, mean_bound, True)
-reduction("max", T.max, lambda x, axes, keep: torch.amax(x, all_axes(x, axes), keep) if axes != () else x * 1, ALL, lambda axes: exact, False, orders=1, signed_zeros=False)
-reduction("min", T.min, lambda x, axes, keep: torch.amin(x, all_axes(x, axes), keep) if axes != () else x * 1, ALL, lambda axes: exact, False, orders=1, signed_zeros=False)
+reduction(
+    "sum",
+    T.sum,
+    lambda x, axes, keep: torch.sum(x, all_axes(x, axes), keep) if axes != () else x * 1,
+    FLOATS,
+    summation,
+    True,
+)
+reduction(
+    "mean",
+    T.mean,
+    lambda x, axes, keep: torch.mean(x, all_axes(x, axes), keep) if axes != () else x * 1,
+    FLOATS,
+    mean_bound,
+    True,
+)
+reduction(
+    "max",
+    T.max,
+    lambda x, axes, keep: torch.amax(x, all_axes(x, axes), keep) if axes != () else x * 1,
+    ALL,
+    lambda axes: exact,
+    False,
+    orders=1,
+    signed_zeros=False,
+)
+reduction(
+    "min",
+    T.min,
+    lambda x, axes, keep: torch.amin(x, all_axes(x, axes), keep) if axes != () else x * 1,
+    ALL,
+    lambda axes: exact,
+    False,
+    orders=1,
+    signed_zeros=False,
+)
 reduction("prod", T.prod, fold_axes(torch.prod), FLOATS, lambda axes: product_bound, True)
-reduction("logsumexp", T.logsumexp, lambda x, axes, keep: torch.logsumexp(x, all_axes(x, axes), keep) if axes != () else x * 1, FLOATS, lambda axes: exponential_bound, True)
+reduction(
+    "logsumexp",
+    T.logsumexp,
+    lambda x, axes, keep: torch.logsumexp(x, all_axes(x, axes), keep) if axes != () else x * 1,
+    FLOATS,
+    lambda axes: exponential_bound,
+    True,
+)
 for _dtype in INTEGERS + ("bool",):
     for _name, _reference in (("sum", torch.sum), ("prod", torch.prod)):
         for _make in (normal, special):
@@ -643,15 +704,69 @@ for _dtype in INTEGERS + ("bool",):
                 lambda x, f=_reference: f(x, -1),
                 Input((3, 7), _dtype, _make),
             )
-    case("reduction", "mean", lambda x: T.mean(x), lambda x: torch.mean(x.double()), Input((3, 7), _dtype), bound=mean_bound(None), dtype="f32")
-    case("reduction", "exp int logsumexp", lambda x: T.logsumexp(x), lambda x: torch.logsumexp(x.double(), 0), Input((7,), _dtype), bound=exponential_bound, dtype="f32")
-case("reduction", "sum same", lambda x: T.sum(x + x), lambda x: torch.sum(x + x), Input((4,), "f64"), bound=lambda y, x: 8 * np.abs(x).sum(), orders=2)
-case("reduction", "sum bf16 ones", lambda x: T.sum(x), lambda x: torch.sum(x), Input((1000,), "bf16", fixed(np.ones(1000))), bound=exact)
-case("reduction", "mean f16 no overflow", lambda x: T.mean(x), lambda x: torch.mean(x), Input((4096,), "f16", fixed(np.full(4096, 100))), bound=exact)
-case("reduction", "prod zeros", lambda x: T.prod(x, 1), lambda x: torch.prod(x, 1), Input((3, 3), "f64", fixed([[0, 2, 3], [0, 0, 3], [1, 2, 3]])), orders=1)
+    case(
+        "reduction",
+        "mean",
+        lambda x: T.mean(x),
+        lambda x: torch.mean(x.double()),
+        Input((3, 7), _dtype),
+        bound=mean_bound(None),
+        dtype="f32",
+    )
+    case(
+        "reduction",
+        "logsumexp int",
+        lambda x: T.logsumexp(x),
+        lambda x: torch.logsumexp(x.double(), 0),
+        Input((7,), _dtype),
+        bound=exponential_bound,
+        dtype="f32",
+    )
+case(
+    "reduction",
+    "sum same",
+    lambda x: T.sum(x + x),
+    lambda x: torch.sum(x + x),
+    Input((4,), "f64"),
+    bound=lambda y, x: 8 * np.abs(x).sum(),
+    orders=2,
+)
+case(
+    "reduction",
+    "sum bf16 ones",
+    lambda x: T.sum(x),
+    lambda x: torch.sum(x),
+    Input((1000,), "bf16", fixed(np.ones(1000))),
+    bound=exact,
+)
+case(
+    "reduction",
+    "mean f16 no overflow",
+    lambda x: T.mean(x),
+    lambda x: torch.mean(x),
+    Input((4096,), "f16", fixed(np.full(4096, 100))),
+    bound=exact,
+)
+case(
+    "reduction",
+    "prod zeros",
+    lambda x: T.prod(x, 1),
+    lambda x: torch.prod(x, 1),
+    Input((3, 3), "f64", fixed([[0, 2, 3], [0, 0, 3], [1, 2, 3]])),
+    orders=1,
+)
 
 for _name, _reference in (("argmax", torch.argmax), ("argmin", torch.argmin)):
-    for _shape, _axis in (((), None), ((1,), 0), ((7,), None), ((3, 4), None), ((3, 4), 0), ((3, 4), -1), ((2, 3, 4), 1), ((0, 3), 1)):
+    for _shape, _axis in (
+        ((), None),
+        ((1,), 0),
+        ((7,), None),
+        ((3, 4), None),
+        ((3, 4), 0),
+        ((3, 4), -1),
+        ((2, 3, 4), 1),
+        ((0, 3), 1),
+    ):
         for _keep in (False, True):
             case(
                 "reduction",
@@ -669,7 +784,9 @@ for _name, _reference in (("argmax", torch.argmax), ("argmin", torch.argmin)):
         _ties = Input((5, 9), _dtype, levels)
         case("reduction", f"{_name} ties", lambda x, f=getattr(T, _name): f(x, -1), _first_extremum, _ties)
         if _dtype in FLOATS:
-            _rows = fixed([[1, math.nan, math.nan], [math.nan, 1, 2], [math.inf, 1, math.inf], [-math.inf, -math.inf, 1]])
+            _rows = fixed(
+                [[1, math.nan, math.nan], [math.nan, 1, 2], [math.inf, 1, math.inf], [-math.inf, -math.inf, 1]]
+            )
             _edges = Input((4, 3), _dtype, _rows)
             case("reduction", f"{_name} edges", lambda x, f=getattr(T, _name): f(x, -1), _first_extremum, _edges)
 
@@ -688,8 +805,21 @@ for _shape, _axis in (((7,), 0), ((7,), -1), ((3, 4), 0), ((3, 4), -1), ((2, 0, 
                 orders=2,
             )
 for _dtype in ALL[2:]:
-    case("reduction", "cumsum", lambda x: T.cumsum(x, 1), lambda x: torch.cumsum(x, 1), Input((3, 9), _dtype), bound=running_bound(1))
-case("reduction", "cumsum bf16 ones", lambda x: T.cumsum(x, 0), lambda x: torch.cumsum(x, 0), Input((600,), "bf16", fixed(np.ones(600))))
+    case(
+        "reduction",
+        "cumsum",
+        lambda x: T.cumsum(x, 1),
+        lambda x: torch.cumsum(x, 1),
+        Input((3, 9), _dtype),
+        bound=running_bound(1),
+    )
+case(
+    "reduction",
+    "cumsum bf16 ones",
+    lambda x: T.cumsum(x, 0),
+    lambda x: torch.cumsum(x, 0),
+    Input((600,), "bf16", fixed(np.ones(600))),
+)
 
 # -- movement ----------------------------------------------------------------------------------------------------------
 
@@ -750,9 +880,30 @@ for _name, _build, _reference, _shape in MOVES:
 for _index in (1, 4, 9, 17, 21, 26, 27, 28, 35):
     _name, _build, _reference, _shape = MOVES[_index]
     movement(_name, _build, _reference, _shape, tuple(dtype for dtype in ALL if dtype != "f64"), orders=0)
-case("movement", "concatenate", lambda a, b: T.concatenate([a, b], 0), lambda a, b: torch.cat([a, b], 0), Input((2, 3), "f64"), Input((0, 3), "f64"), orders=2)
-case("movement", "concatenate", lambda a, b: T.concatenate([a, b], -1), lambda a, b: torch.cat([a, b], -1), Input((2, 3), "f16"), Input((2, 2), "f32"))
-case("movement", "pad -inf", lambda x: T.pad(x, ((1, 1),), float("-inf")), lambda x: F.pad(x, (1, 1), value=float("-inf")), Input((3,), "bf16"))
+case(
+    "movement",
+    "concatenate",
+    lambda a, b: T.concatenate([a, b], 0),
+    lambda a, b: torch.cat([a, b], 0),
+    Input((2, 3), "f64"),
+    Input((0, 3), "f64"),
+    orders=2,
+)
+case(
+    "movement",
+    "concatenate",
+    lambda a, b: T.concatenate([a, b], -1),
+    lambda a, b: torch.cat([a, b], -1),
+    Input((2, 3), "f16"),
+    Input((2, 2), "f32"),
+)
+case(
+    "movement",
+    "pad -inf",
+    lambda x: T.pad(x, ((1, 1),), float("-inf")),
+    lambda x: F.pad(x, (1, 1), value=float("-inf")),
+    Input((3,), "bf16"),
+)
 
 
 def _dilate(x, low, high, interior, value):
@@ -763,7 +914,14 @@ def _dilate(x, low, high, interior, value):
 
 
 for _size in (0, 1, 4):
-    case("movement", "pad interior", lambda x: T.pad_with_interior(x, (2,), (1,), (3,), 5), lambda x: _dilate(x, 2, 1, 3, 5), Input((_size,), "f64"), orders=2)
+    case(
+        "movement",
+        "pad interior",
+        lambda x: T.pad_with_interior(x, (2,), (1,), (3,), 5),
+        lambda x: _dilate(x, 2, 1, 3, 5),
+        Input((_size,), "f64"),
+        orders=2,
+    )
 
 # -- leaves ------------------------------------------------------------------------------------------------------------
 
@@ -775,7 +933,11 @@ def leaf(name, build, reference, **rest):
 leaf("constant float", lambda: ei.constant(2.5), lambda: 2.5)
 leaf("constant int", lambda: ei.constant([1, 2, 3]), lambda: [1, 2, 3])
 leaf("constant bool", lambda: ei.constant(True), lambda: True)
-leaf("constant array", lambda: ei.constant(np.array([[0.1, 1e-300]])), lambda: torch.tensor([[0.1, 1e-300]], dtype=torch.float64))
+leaf(
+    "constant array",
+    lambda: ei.constant(np.array([[0.1, 1e-300]])),
+    lambda: torch.tensor([[0.1, 1e-300]], dtype=torch.float64),
+)
 leaf("constant empty", lambda: ei.constant(np.zeros((0, 3), np.float32)), lambda: torch.zeros(0, 3), dtype="f32")
 leaf("full", lambda: ei.full((2, 3), 7, "i32"), lambda: torch.full((2, 3), 7, dtype=torch.int32))
 leaf("zeros", lambda: ei.zeros((0, 2)), lambda: torch.zeros(0, 2, dtype=torch.float32), dtype="f32")
@@ -789,7 +951,12 @@ leaf("arange", lambda: ei.arange(4, dtype="f16"), lambda: torch.arange(4, dtype=
 leaf("iota", lambda: ei.iota((2, 3), 1), lambda: torch.arange(3).expand(2, 3))
 leaf("iota", lambda: ei.iota((2, 3), 0, "i32"), lambda: torch.arange(2, dtype=torch.int32)[:, None].expand(2, 3))
 leaf("iota", lambda: ei.iota((0, 3), 1), lambda: torch.arange(3).expand(0, 3))
-leaf("parameter", lambda: ei.parameter("p", (2, 3), ei.initializers.Zeros()), lambda: torch.zeros(2, 3, dtype=torch.float32), dtype="f32")
+leaf(
+    "parameter",
+    lambda: ei.parameter("p", (2, 3), ei.initializers.Zeros()),
+    lambda: torch.zeros(2, 3, dtype=torch.float32),
+    dtype="f32",
+)
 leaf("state", lambda: ei.state("s", (2,), dtype="i64"), lambda: torch.zeros(2, dtype=torch.int64))
 case("leaf", "input", lambda x: x, lambda x: x, Input((2, 3), "f16"))
 
@@ -802,7 +969,14 @@ def take_reference(axis):
     )
 
 
-for _shape, _picks, _axis in (((5,), (), 0), ((5, 3), (4,), 0), ((5, 3), (2, 4), 1), ((5, 3), (0,), 0), ((4, 1, 2), (3, 2), 0), ((2, 3, 4), (6,), -2)):
+for _shape, _picks, _axis in (
+    ((5,), (), 0),
+    ((5, 3), (4,), 0),
+    ((5, 3), (2, 4), 1),
+    ((5, 3), (0,), 0),
+    ((4, 1, 2), (3, 2), 0),
+    ((2, 3, 4), (6,), -2),
+):
     for _dtype, _integer in (("f64", "i64"), ("f32", "i32")):
         case(
             "indexing",
@@ -814,9 +988,32 @@ for _shape, _picks, _axis in (((5,), (), 0), ((5, 3), (4,), 0), ((5, 3), (2, 4),
             orders=2,
         )
 for _dtype in ALL:
-    case("indexing", "take", lambda x, i: T.take(x, i), take_reference(0), Input((21,), _dtype, special), Input((9,), "u8", indices(21)))
-case("indexing", "take permuted", lambda x, i: T.take(x, i), take_reference(0), Input((4, 3), "f64", permuted=True), Input((5,), "i8", indices(4)), orders=2)
-case("indexing", "getitem tensor", lambda x, i: x[i], take_reference(0), Input((4, 3), "f64"), Input((2, 2), "i64", indices(4)), orders=2)
+    case(
+        "indexing",
+        "take",
+        lambda x, i: T.take(x, i),
+        take_reference(0),
+        Input((21,), _dtype, special),
+        Input((9,), "u8", indices(21)),
+    )
+case(
+    "indexing",
+    "take permuted",
+    lambda x, i: T.take(x, i),
+    take_reference(0),
+    Input((4, 3), "f64", permuted=True),
+    Input((5,), "i8", indices(4)),
+    orders=2,
+)
+case(
+    "indexing",
+    "getitem tensor",
+    lambda x, i: x[i],
+    take_reference(0),
+    Input((4, 3), "f64"),
+    Input((2, 2), "i64", indices(4)),
+    orders=2,
+)
 
 
 def scatter_reference(size, axis):
@@ -832,7 +1029,14 @@ def scatter_bound(result, i, x):
     return (i.size + 1) * i.size * np.abs(x).max(initial=0)
 
 
-for _picks, _shape, _axis, _size in (((6,), (6, 3), 0, 4), ((2, 3), (2, 3, 2), 0, 5), ((4,), (2, 4), 1, 3), ((0,), (0, 3), 0, 4), ((), (3,), 0, 4), ((4,), (2, 4), -1, 3)):
+for _picks, _shape, _axis, _size in (
+    ((6,), (6, 3), 0, 4),
+    ((2, 3), (2, 3, 2), 0, 5),
+    ((4,), (2, 4), 1, 3),
+    ((0,), (0, 3), 0, 4),
+    ((), (3,), 0, 4),
+    ((4,), (2, 4), -1, 3),
+):
     case(
         "indexing",
         f"scatter_add axis={_axis}",
@@ -853,7 +1057,14 @@ for _dtype in NUMBERS:
         Input((30, 2), _dtype),
         bound=scatter_bound,
     )
-case("indexing", "scatter_add bf16 ones", lambda i, x: T.scatter_add(i, x, 2), lambda i, x: torch.tensor([0, 600]).to(x.dtype), Input((600,), "i32", fixed(np.ones(600))), Input((600,), "bf16", fixed(np.ones(600))))
+case(
+    "indexing",
+    "scatter_add bf16 ones",
+    lambda i, x: T.scatter_add(i, x, 2),
+    lambda i, x: torch.tensor([0, 600]).to(x.dtype),
+    Input((600,), "i32", fixed(np.ones(600))),
+    Input((600,), "bf16", fixed(np.ones(600))),
+)
 for _classes, _dtype in ((5, "i64"), (5, "i32"), (300, "u8"), (300, "i8")):
     case(
         "indexing",
@@ -863,7 +1074,13 @@ for _classes, _dtype in ((5, "i64"), (5, "i32"), (300, "u8"), (300, "i8")):
         Input((12,), _dtype, special),
         dtype="f32",
     )
-case("indexing", "one_hot 0-d", lambda i: T.one_hot(i, 3, "f16"), lambda i: F.one_hot(i, 3).to(torch.float16), Input((), "i64", indices(3)))
+case(
+    "indexing",
+    "one_hot 0-d",
+    lambda i: T.one_hot(i, 3, "f16"),
+    lambda i: F.one_hot(i, 3).to(torch.float16),
+    Input((), "i64", indices(3)),
+)
 
 # -- contraction -------------------------------------------------------------------------------------------------------
 
@@ -873,7 +1090,16 @@ for _left, _right in (
     ((0, 3), (3, 2)), ((2, 3), (3, 0)), ((5, 2, 0), (0, 3)), ((0, 2, 3), (3, 4)), ((2, 37), (37, 3)),
 ):  # fmt: skip
     for _dtype in ("f32", "f64"):
-        case("contraction", "matmul", T.matmul, torch.matmul, Input(_left, _dtype), Input(_right, _dtype), bound=contraction, orders=2)
+        case(
+            "contraction",
+            "matmul",
+            T.matmul,
+            torch.matmul,
+            Input(_left, _dtype),
+            Input(_right, _dtype),
+            bound=contraction,
+            orders=2,
+        )
 for _tl in (False, True):
     for _tr in (False, True):
         for _batch_left, _batch_right in (((), ()), ((2,), (2,)), ((2,), ()), ((), (2,)), ((2, 1), (3,))):
@@ -889,17 +1115,63 @@ for _tl in (False, True):
                 bound=lambda y, a, b: 5 * np.abs(a).max() * np.abs(b).max() * 4,
                 orders=2,
             )
-case("contraction", "matmul permuted", T.matmul, torch.matmul, Input((3, 4), "f32", permuted=True), Input((4, 2), "f32", permuted=True), bound=contraction)
-case("contraction", "matmul same", lambda x: x @ x.T, lambda x: x @ x.T, Input((3, 4), "f64"), bound=lambda y, x: 20 * np.abs(x).max() ** 2, orders=2)
+case(
+    "contraction",
+    "matmul permuted",
+    T.matmul,
+    torch.matmul,
+    Input((3, 4), "f32", permuted=True),
+    Input((4, 2), "f32", permuted=True),
+    bound=contraction,
+)
+case(
+    "contraction",
+    "matmul same",
+    lambda x: x @ x.T,
+    lambda x: x @ x.T,
+    Input((3, 4), "f64"),
+    bound=lambda y, x: 20 * np.abs(x).max() ** 2,
+    orders=2,
+)
 case("contraction", "matmul array", lambda x: np.eye(3, dtype=np.float32) @ x, lambda x: x * 1, Input((3, 2)))
 for _dtype in ("f16", "bf16", "i32", "i64", "i8", "u8"):
-    case("contraction", "matmul", T.matmul, torch.matmul, Input((3, 40), _dtype), Input((40, 5), _dtype), bound=contraction)
-case("contraction", "matmul mixed", T.matmul, lambda a, b: a.to(torch.float32) @ b.to(torch.float32) if b.dtype != torch.float64 else a @ b, Input((3, 4), "f16"), Input((4, 5), "f32"), bound=contraction, dtype="f32")
+    case(
+        "contraction",
+        "matmul",
+        T.matmul,
+        torch.matmul,
+        Input((3, 40), _dtype),
+        Input((40, 5), _dtype),
+        bound=contraction,
+    )
+case(
+    "contraction",
+    "matmul mixed",
+    T.matmul,
+    lambda a, b: a.to(torch.float32) @ b.to(torch.float32) if b.dtype != torch.float64 else a @ b,
+    Input((3, 4), "f16"),
+    Input((4, 5), "f32"),
+    bound=contraction,
+    dtype="f32",
+)
 
 # -- networks ----------------------------------------------------------------------------------------------------------
 
-for _name, _build, _reference in (("softmax", T.softmax, torch.softmax), ("log_softmax", T.log_softmax, torch.log_softmax)):
-    for _shape, _axis in (((7,), 0), ((7,), -1), ((3, 4), 0), ((3, 4), -1), ((2, 3, 4), 1), ((1,), 0), ((3, 0), 1), ((0, 3), 1), ((33,), 0)):
+for _name, _build, _reference in (
+    ("softmax", T.softmax, torch.softmax),
+    ("log_softmax", T.log_softmax, torch.log_softmax),
+):
+    for _shape, _axis in (
+        ((7,), 0),
+        ((7,), -1),
+        ((3, 4), 0),
+        ((3, 4), -1),
+        ((2, 3, 4), 1),
+        ((1,), 0),
+        ((3, 0), 1),
+        ((0, 3), 1),
+        ((33,), 0),
+    ):
         for _dtype in ("f32", "f64"):
             case(
                 "network",
@@ -912,9 +1184,31 @@ for _name, _build, _reference in (("softmax", T.softmax, torch.softmax), ("log_s
             )
     _rows = fixed([[1, 2, math.nan], [math.inf, 1, 2], [-math.inf, 1, 2], [-math.inf] * 3, [6e4, 0, -6e4], [0, 0, 0]])
     for _dtype in FLOATS:
-        case("network", f"{_name} rows", lambda x, f=_build: f(x), lambda x, f=_reference: f(x, -1), Input((4, 9), _dtype), bound=exponential_bound)
-        case("network", f"{_name} edges", lambda x, f=_build: f(x), lambda x, f=_reference: f(x, -1), Input((6, 3), _dtype, _rows), bound=exponential_bound)
-    case("network", f"{_name} int", lambda x, f=_build: f(x), lambda x, f=_reference: f(x.double(), -1), Input((4, 3), "i32"), bound=exponential_bound, dtype="f32")
+        case(
+            "network",
+            f"{_name} rows",
+            lambda x, f=_build: f(x),
+            lambda x, f=_reference: f(x, -1),
+            Input((4, 9), _dtype),
+            bound=exponential_bound,
+        )
+        case(
+            "network",
+            f"{_name} edges",
+            lambda x, f=_build: f(x),
+            lambda x, f=_reference: f(x, -1),
+            Input((6, 3), _dtype, _rows),
+            bound=exponential_bound,
+        )
+    case(
+        "network",
+        f"{_name} int",
+        lambda x, f=_build: f(x),
+        lambda x, f=_reference: f(x.double(), -1),
+        Input((4, 3), "i32"),
+        bound=exponential_bound,
+        dtype="f32",
+    )
 
 
 def layer_norm_reference(x, weight, bias):
@@ -935,9 +1229,36 @@ for _shape in ((4,), (3, 5), (2, 3, 8), (2, 1), (0, 4)):
             bound=normalization_bound,
             orders=2 if _width != (1,) else 1,
         )
-case("network", "layer_norm offset rows", T.layer_norm, layer_norm_reference, Input((1, 64), "f32", fixed(1e4 + np.arange(64) * 1e-3)), Input((64,)), Input((64,)), bound=normalization_bound)
-case("network", "layer_norm constant rows", T.layer_norm, layer_norm_reference, Input((2, 9), "f32", fixed(np.full(18, 3.3))), Input((9,)), Input((9,)), bound=normalization_bound)
-case("network", "layer_norm mixed", T.layer_norm, lambda x, w, b: layer_norm_reference(x.to(w.dtype), w, b), Input((3, 4), "bf16"), Input((4,), "f32"), Input((4,), "f32"), bound=normalization_bound)
+case(
+    "network",
+    "layer_norm offset rows",
+    T.layer_norm,
+    layer_norm_reference,
+    Input((1, 64), "f32", fixed(1e4 + np.arange(64) * 1e-3)),
+    Input((64,)),
+    Input((64,)),
+    bound=normalization_bound,
+)
+case(
+    "network",
+    "layer_norm constant rows",
+    T.layer_norm,
+    layer_norm_reference,
+    Input((2, 9), "f32", fixed(np.full(18, 3.3))),
+    Input((9,)),
+    Input((9,)),
+    bound=normalization_bound,
+)
+case(
+    "network",
+    "layer_norm mixed",
+    T.layer_norm,
+    lambda x, w, b: layer_norm_reference(x.to(w.dtype), w, b),
+    Input((3, 4), "bf16"),
+    Input((4,), "f32"),
+    Input((4,), "f32"),
+    bound=normalization_bound,
+)
 
 
 def cross_entropy_reference(logits, labels):
@@ -969,10 +1290,43 @@ for _shape in ((5,), (3, 4), (2, 3, 7), (0, 4), (3, 1), (2, 0)):
         )
 for _dtype in INTEGERS:
     _labels = [0, 3, 4, 127, 1] if _dtype == "u8" else [0, -100, 4, 127, -1]
-    case("network", "cross_entropy labels", T.cross_entropy, cross_entropy_reference, Input((5, 4)), Input((5,), _dtype, fixed(_labels)), bound=exponential_bound)
-    case("network", "cross_entropy many classes", T.cross_entropy, cross_entropy_reference, Input((3, 300)), Input((3,), _dtype, fixed([0, 44, 127])), bound=exponential_bound)
-case("network", "cross_entropy ignored", T.cross_entropy, cross_entropy_reference, Input((3, 4), "f64"), Input((3,), "i64", fixed([1, -100, 3])), bound=exponential_bound, orders=2)
-case("network", "cross_entropy large", T.cross_entropy, cross_entropy_reference, Input((2, 3), "f32", fixed([[1e4, 0, -1e4], [-math.inf, 0, 1]])), Input((2,), "i32", fixed([2, 1])), bound=exponential_bound)
+    case(
+        "network",
+        "cross_entropy labels",
+        T.cross_entropy,
+        cross_entropy_reference,
+        Input((5, 4)),
+        Input((5,), _dtype, fixed(_labels)),
+        bound=exponential_bound,
+    )
+    case(
+        "network",
+        "cross_entropy many classes",
+        T.cross_entropy,
+        cross_entropy_reference,
+        Input((3, 300)),
+        Input((3,), _dtype, fixed([0, 44, 127])),
+        bound=exponential_bound,
+    )
+case(
+    "network",
+    "cross_entropy ignored",
+    T.cross_entropy,
+    cross_entropy_reference,
+    Input((3, 4), "f64"),
+    Input((3,), "i64", fixed([1, -100, 3])),
+    bound=exponential_bound,
+    orders=2,
+)
+case(
+    "network",
+    "cross_entropy large",
+    T.cross_entropy,
+    cross_entropy_reference,
+    Input((2, 3), "f32", fixed([[1e4, 0, -1e4], [-math.inf, 0, 1]])),
+    Input((2,), "i32", fixed([2, 1])),
+    bound=exponential_bound,
+)
 
 # -- attention ---------------------------------------------------------------------------------------------------------
 
@@ -991,8 +1345,8 @@ def attention_reference(query, key, value, causal, scale=None):
 
 
 for _lead, _queries, _keys, _width, _value_width in (
-    ((), 4, 4, 8, 8), ((2, 3), 5, 5, 4, 4), ((1,), 1, 6, 3, 3), ((2,), 3, 7, 4, 2), ((2,), 7, 3, 4, 4), ((2,), 4, 0, 4, 4),
-    ((2,), 0, 4, 4, 4), ((0,), 3, 3, 4, 4), ((), 1, 1, 1, 1), ((), 9, 9, 63, 63),
+    ((), 4, 4, 8, 8), ((2, 3), 5, 5, 4, 4), ((1,), 1, 6, 3, 3), ((2,), 3, 7, 4, 2), ((2,), 7, 3, 4, 4),
+    ((2,), 4, 0, 4, 4), ((2,), 0, 4, 4, 4), ((0,), 3, 3, 4, 4), ((), 1, 1, 1, 1), ((), 9, 9, 63, 63),
 ):  # fmt: skip
     for _causal in (False, True):
         for _result in (0, 1):
@@ -1010,11 +1364,57 @@ for _lead, _queries, _keys, _width, _value_width in (
                 )
 for _dtype in ("f16", "bf16"):
     _same = Input((2, 6, 8), _dtype)
-    case("attention", "attention half", T.attention, lambda q, k, v: attention_reference(q, k, v, True)[0], _same, _same, _same, bound=attention_bound)
-    case("attention", "attention_with_logsumexp half", lambda q, k, v: T.attention_with_logsumexp(q, k, v)[1], lambda q, k, v: attention_reference(q, k, v, True)[1], _same, _same, _same, bound=attention_bound, dtype="f32")
-case("attention", "attention same", lambda x: T.attention(x, x, x), lambda x: attention_reference(x, x, x, True)[0], Input((2, 5, 4), "f64"), bound=lambda y, x: 200 * (1 + np.abs(x).max() ** 2), orders=2)
-case("attention", "attention scale", lambda q, k, v: T.attention(q, k, v, False, 0.3), lambda q, k, v: attention_reference(q, k, v, False, 0.3)[0], Input((2, 3, 4), "f64"), Input((2, 5, 4), "f64"), Input((2, 5, 4), "f64"), bound=attention_bound, orders=2)
-case("attention", "attention of width 0", T.attention, lambda q, k, v: attention_reference(q, k, v, True, 1.0)[0], Input((2, 0), "f64"), Input((2, 0), "f64"), Input((2, 3), "f64"), bound=attention_bound)
+    case(
+        "attention",
+        "attention half",
+        T.attention,
+        lambda q, k, v: attention_reference(q, k, v, True)[0],
+        _same,
+        _same,
+        _same,
+        bound=attention_bound,
+    )
+    case(
+        "attention",
+        "attention_with_logsumexp half",
+        lambda q, k, v: T.attention_with_logsumexp(q, k, v)[1],
+        lambda q, k, v: attention_reference(q, k, v, True)[1],
+        _same,
+        _same,
+        _same,
+        bound=attention_bound,
+        dtype="f32",
+    )
+case(
+    "attention",
+    "attention same",
+    lambda x: T.attention(x, x, x),
+    lambda x: attention_reference(x, x, x, True)[0],
+    Input((2, 5, 4), "f64"),
+    bound=lambda y, x: 200 * (1 + np.abs(x).max() ** 2),
+    orders=2,
+)
+case(
+    "attention",
+    "attention scale",
+    lambda q, k, v: T.attention(q, k, v, False, 0.3),
+    lambda q, k, v: attention_reference(q, k, v, False, 0.3)[0],
+    Input((2, 3, 4), "f64"),
+    Input((2, 5, 4), "f64"),
+    Input((2, 5, 4), "f64"),
+    bound=attention_bound,
+    orders=2,
+)
+case(
+    "attention",
+    "attention of width 0",
+    T.attention,
+    lambda q, k, v: attention_reference(q, k, v, True, 1.0)[0],
+    Input((2, 0), "f64"),
+    Input((2, 0), "f64"),
+    Input((2, 3), "f64"),
+    bound=attention_bound,
+)
 
 # -- random ------------------------------------------------------------------------------------------------------------
 
@@ -1068,7 +1468,7 @@ for _shape in ((), (5,), (3, 7), (0, 3)):
                     "random",
                     f"{_operator} {_dtype}{list(_shape)} seed={_seed}",
                     lambda seed, step, name=_operator, shape=_shape, dtype=_dtype: seed.graph.emit(
-                        name, (seed, step), shape=shape, dtype=ei.DType("f32", "float", 32) if dtype == "f32" else ei.f64, stream=9
+                        name, (seed, step), shape=shape, dtype=getattr(ei, dtype), stream=9
                     ),
                     _reference(_shape, 9, _dtype == "f64"),
                     *_words,

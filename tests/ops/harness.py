@@ -148,4 +148,6 @@ def assert_close(got: np.ndarray, want: np.ndarray, dtype: ei.DType, slack, sign
     if not np.all(same):
         bad = np.argwhere(~np.atleast_1d(same))
         place = tuple(bad[0]) if got.shape else ()
-        raise AssertionError(f"{len(bad)} of {got.size} differ; first at {place}: {wide[place]!r}, not {rounded[place]!r}")
+        raise AssertionError(
+            f"{len(bad)} of {got.size} differ; first at {place}: {wide[place]!r}, not {rounded[place]!r}"
+        )

@@ -48,7 +48,12 @@ def test_first_words_of_the_known_answers_reach_the_user(seed, step, stream_high
             value=graph.emit("random_uniform", (seed_value, step_value), shape=(1,), dtype=ei.f32, stream=stream_high)
         )
     got = run(graph, {"seed": np.array(signed), "step": np.array(step)}, backend)["value"]
-    counter = (np.zeros(1, np.uint64), np.zeros(1, np.uint64), np.uint64(step) + np.zeros(1, np.uint64), np.uint64(stream_high) + np.zeros(1, np.uint64))
+    counter = (
+        np.zeros(1, np.uint64),
+        np.zeros(1, np.uint64),
+        np.uint64(step) + np.zeros(1, np.uint64),
+        np.uint64(stream_high) + np.zeros(1, np.uint64),
+    )
     first = philox(counter, (np.array([seed & 0xFFFFFFFF], np.uint64), np.array([seed >> 32], np.uint64)))[0]
     assert got[0] == np.float32(int(first[0]) >> 8) * np.float32(2**-24)
     if not seed:

@@ -1,4 +1,4 @@
-"""What does not fit is refused when the graph is built: with the types and names of the operands and the user's line."""
+"""What does not fit is refused when a graph is built, with the types and names of the operands and the user's line."""
 
 import numpy as np
 import pytest
@@ -9,6 +9,17 @@ from harness import BACKENDS, as_torch, run
 import euler_ir as ei
 from euler_ir import tensor as T
 from euler_ir.errors import DTypeError, ExecutionError, GraphError, ShapeError
+
+sdpa = F.scaled_dot_product_attention
+
+
+def layer_norm(x, weight, bias):
+    return F.layer_norm(x, (3,), weight, bias)
+
+
+def cat(*tensors):
+    return torch.cat(tensors)
+
 
 # Each row: the operands' types, what is tried, the same in torch (None where torch allows it or has no such function),
 # and the error. The operands are named a, b, c.
@@ -43,9 +54,9 @@ REFUSALS = {
     "pad negative": ("f32[2]", lambda a: T.pad(a, ((-1, 0),)), None, ShapeError),
     "pad int with float": ("i32[2]", lambda a: T.pad(a, ((1, 0),), 0.5), None, DTypeError),
     "pad int with inf": ("i32[2]", lambda a: T.pad(a, ((1, 0),), float("inf")), None, DTypeError),
-    "concatenate": ("f32[2,3] f32[2,4]", lambda a, b: T.concatenate([a, b], 0), lambda a, b: torch.cat([a, b], 0), ShapeError),
-    "concatenate ranks": ("f32[2,3] f32[2]", lambda a, b: T.concatenate([a, b]), lambda a, b: torch.cat([a, b]), ShapeError),
-    "concatenate axis": ("f32[2] f32[2]", lambda a, b: T.concatenate([a, b], 1), lambda a, b: torch.cat([a, b], 1), ShapeError),
+    "concatenate": ("f32[2,3] f32[2,4]", lambda a, b: T.concatenate([a, b], 0), cat, ShapeError),
+    "concatenate ranks": ("f32[2,3] f32[2]", lambda a, b: T.concatenate([a, b]), cat, ShapeError),
+    "concatenate axis": ("f32[2] f32[2]", lambda a, b: T.concatenate([a, b], 1), None, ShapeError),
     "stack": ("f32[2] f32[3]", lambda a, b: T.stack([a, b]), lambda a, b: torch.stack([a, b]), ShapeError),
     "split": ("f32[2,7]", lambda a: T.split(a, 3), None, ShapeError),
     "split nothing": ("f32[2,7]", lambda a: T.split(a, 0), lambda a: a.chunk(0, -1), ShapeError),
@@ -70,16 +81,16 @@ REFUSALS = {
     "cumsum axis": ("f32[2]", lambda a: T.cumsum(a, 1), lambda a: a.cumsum(1), ShapeError),
     "cumsum 0-d": ("f32[]", lambda a: T.cumsum(a, 0), None, ShapeError),
     "softmax axis": ("f32[2]", lambda a: T.softmax(a, 1), lambda a: a.softmax(1), ShapeError),
-    "layer_norm weight": ("f32[2,3] f32[2] f32[3]", lambda a, b, c: T.layer_norm(a, b, c), lambda a, b, c: F.layer_norm(a, (3,), b, c), ShapeError),
+    "layer_norm weight": ("f32[2,3] f32[2] f32[3]", lambda a, b, c: T.layer_norm(a, b, c), layer_norm, ShapeError),
     "layer_norm 0-d": ("f32[] f32[] f32[]", lambda a, b, c: T.layer_norm(a, b, c), None, ShapeError),
     "cross_entropy shapes": ("f32[2,3] i64[3]", lambda a, b: T.cross_entropy(a, b), F.cross_entropy, ShapeError),
     "cross_entropy labels": ("f32[2,3] f32[2]", lambda a, b: T.cross_entropy(a, b), F.cross_entropy, DTypeError),
-    "attention widths": ("f32[2,4] f32[3,5] f32[3,4]", lambda a, b, c: T.attention(a, b, c), F.scaled_dot_product_attention, ShapeError),
-    "attention keys": ("f32[2,4] f32[3,4] f32[2,4]", lambda a, b, c: T.attention(a, b, c), F.scaled_dot_product_attention, ShapeError),
-    "attention heads": ("f32[2,3,4] f32[5,3,4] f32[5,3,4]", lambda a, b, c: T.attention(a, b, c), F.scaled_dot_product_attention, ShapeError),
+    "attention widths": ("f32[2,4] f32[3,5] f32[3,4]", lambda a, b, c: T.attention(a, b, c), sdpa, ShapeError),
+    "attention keys": ("f32[2,4] f32[3,4] f32[2,4]", lambda a, b, c: T.attention(a, b, c), sdpa, ShapeError),
+    "attention heads": ("f32[2,3,4] f32[5,3,4] f32[5,3,4]", lambda a, b, c: T.attention(a, b, c), sdpa, ShapeError),
     "attention vectors": ("f32[4] f32[4] f32[4]", lambda a, b, c: T.attention(a, b, c), None, ShapeError),
-    "attention 0-d": ("f32[] f32[] f32[]", lambda a, b, c: T.attention(a, b, c), F.scaled_dot_product_attention, ShapeError),
-    "attention integers": ("i32[2,4] i32[2,4] i32[2,4]", lambda a, b, c: T.attention(a, b, c), F.scaled_dot_product_attention, DTypeError),
+    "attention 0-d": ("f32[] f32[] f32[]", lambda a, b, c: T.attention(a, b, c), sdpa, ShapeError),
+    "attention integers": ("i32[2,4] i32[2,4] i32[2,4]", lambda a, b, c: T.attention(a, b, c), sdpa, DTypeError),
     "take floats": ("f32[3] f32[2]", lambda a, b: T.take(a, b), lambda a, b: torch.take(a, b), DTypeError),
     "take axis": ("f32[3] i64[2]", lambda a, b: T.take(a, b, 1), lambda a, b: a.index_select(1, b), ShapeError),
     "take 0-d": ("f32[] i64[2]", lambda a, b: T.take(a, b), None, ShapeError),
@@ -99,7 +110,7 @@ REFUSALS = {
     "cast": ("f32[2]", lambda a: T.cast(a, "complex64"), lambda a: a.to("complex64"), DTypeError),
     "gelu form": ("f32[2]", lambda a: T.gelu(a, "sigmoid"), lambda a: F.gelu(a, approximate="sigmoid"), DTypeError),
     "dropout rate": ("f32[2]", lambda a: T.dropout(a, 1.5, 0, 0), lambda a: F.dropout(a, 1.5), ShapeError),
-    "gradient of a tensor": ("f32[2]", lambda a: ei.gradient(a * 2, [a]), lambda a: torch.autograd.grad(a, [a]), GraphError),
+    "gradient of a tensor": ("f32[2]", lambda a: ei.gradient(a * 2, [a]), torch.Tensor.backward, GraphError),
     "gradient by integers": ("i32[2]", lambda a: ei.gradient(T.sum(T.cast(a, "f32")), [a]), None, GraphError),
     "name taken": ("f32[2]", lambda a: a.graph.input("a", (2,)), None, GraphError),
     "output taken": ("f32[2]", lambda a: [a.graph.set_outputs(y=a), a.graph.set_outputs(y=a)], None, GraphError),
@@ -109,8 +120,13 @@ REFUSALS = {
 
 # Where only some of the operands are at fault, only these need to be named.
 AT_FAULT = {
-    "where sides": "bc", "concatenate axis": "a", "take axis": "a", "take 0-d": "a", "bitwise and": "a", "gradient of a tensor": "",
-}  # fmt: skip
+    "where sides": "bc",
+    "concatenate axis": "a",
+    "take axis": "a",
+    "take 0-d": "a",
+    "bitwise and": "a",
+    "gradient of a tensor": "",
+}
 
 
 def parse_type(text):
