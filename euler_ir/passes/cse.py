@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from euler_ir.graph import Graph, Op, Rebuild, Value
 from euler_ir.graph_equality import attributes_key
 from euler_ir.passes.manager import Pass
-from euler_ir.verify import random_streams
 
 _ZERO_SIGN_BY_ORDER = ("maximum", "minimum")
 """Commutative but for numpy's choice between 0.0 and -0.0, which follows the order of the operands."""
@@ -18,8 +17,8 @@ _ZERO_SIGN_BY_ORDER = ("maximum", "minimum")
 class MergeEqual(Pass):
     """Merge ops that compute the same: one operator, equal attributes bit for bit, the same operands.
 
-    Operands of commutative operators are compared in either order. Inputs, parameters, states and random ops are
-    never merged.
+    Operands of commutative operators are compared in either order. Inputs, parameters and states are never merged,
+    as they differ in their name, nor are random ops, which differ in their stream.
     """
 
     name = "cse"
@@ -29,16 +28,13 @@ class MergeEqual(Pass):
         numbers: dict[Value, int] = {}
         first: dict[Hashable, Op] = {}
         for op in graph.ops:
-            if op.definition.has_identity or random_streams(op):
-                copied = rebuild.copy(op)
-            else:
-                operands = rebuild.operands(op)
-                key = _key(op, [numbers[operand] for operand in operands])
-                if key in first:
-                    rebuild.replace(op, first[key].results)
-                    continue
-                copied = first[key] = rebuild.copy(op, operands)
-            for value in copied.results:
+            operands = rebuild.operands(op)
+            key = _key(op, [numbers[operand] for operand in operands])
+            if key in first:
+                rebuild.replace(op, first[key].results)
+                continue
+            first[key] = rebuild.copy(op, operands)
+            for value in first[key].results:
                 numbers[value] = len(numbers)
         return rebuild.finish()
 

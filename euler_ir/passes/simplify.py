@@ -79,10 +79,10 @@ def _has_exact_reciprocal(match: Match) -> bool:
     divisor = number_of(match["y"])
     if divisor is None or divisor == 0 or not math.isfinite(divisor) or abs(math.frexp(divisor)[0]) != 0.5:
         return False
-    if abs(divisor) < 1e-300:
-        return False
+    reciprocal = 1 / divisor
     with np.errstate(over="ignore", under="ignore"):
-        return float(np.array(1 / divisor, match.op.result.dtype.numpy)) == 1 / divisor
+        held = float(np.array(reciprocal, match.op.result.dtype.numpy))
+    return math.isfinite(reciprocal) and held == reciprocal
 
 
 def is_lossless(source: DType, target: DType) -> bool:

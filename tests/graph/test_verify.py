@@ -68,6 +68,10 @@ def attribute_kind(graph):
     put(graph, "sum", [graph.leaf("x")], [e.TensorType(e.f32, ())], axes=[0, 1])
 
 
+def bool_among_integers(graph):
+    put(graph, "sum", [graph.leaf("x")], [e.TensorType(e.f32, (2,))], axes=(True,))
+
+
 def numpy_integer_attribute(graph):
     put(graph, "cumsum", [graph.leaf("x")], [graph.leaf("x").type], axis=np.int64(0), reverse=False)
 
@@ -128,6 +132,7 @@ BROKEN = [
     ("V03", missing_attribute, "sum lacks attribute 'axes'"),
     ("V03", extra_attribute, "exp has no attribute 'speed'"),
     ("V03", attribute_kind, r"attribute 'axes' is \[0, 1\], not of kind ints"),
+    ("V03", bool_among_integers, r"attribute 'axes' is \(True,\), not of kind ints"),
     ("V03", numpy_integer_attribute, "attribute 'axis' is .* not of kind int"),
     ("V04", wrong_type, r"exp gives f32\[2, 3\], but f32\[3, 2\] is stored"),
     ("V04", impossible_type, r"axes \(0, 7\) do not fit"),
