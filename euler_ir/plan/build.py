@@ -1,0 +1,288 @@
+"""From a fused graph to a plan: which steps run when, and where each value lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from euler_ir.graph import Graph, Value
+from euler_ir.loops.kernel import Kernel
+from euler_ir.loops.lower import LoweredGroup, lower
+from euler_ir.passes.fuse import FusedGraph, Group, is_in_memory
+from euler_ir.passes.library_calls import MatrixView
+from euler_ir.plan.in_place import can_overwrite
+from euler_ir.plan.memory import Lifetime, assign_offsets, lower_bound
+from euler_ir.plan.plan import CopyStep, Fault, KernelStep, MatmulStep, Plan, PlannedBuffer, PlannedView, Step
+from euler_ir.plan.schedule import dependencies, schedule
+
+
+def build_plan(fused: FusedGraph) -> Plan:
+    """The plan of ``fused``: groups lowered, ordered, and given memory."""
+    return _Builder(fused).build()
+
+
+class _Builder:
+    def __init__(self, fused: FusedGraph) -> None:
+        self.graph: Graph = fused.graph
+        self.groups = fused.groups
+        self.lowered: list[LoweredGroup | None] = [
+            None if group.kind == "matmul" else lower(group) for group in self.groups
+        ]
+        self.writer = {value: position for position, group in enumerate(self.groups) for value in group.outputs}
+        self.buffers: list[PlannedBuffer] = []
+        self.buffer_of: dict[Value, int] = {}
+        self.constants: dict[int, np.ndarray] = {}
+        self.prologue: list[Step] = []
+        self.epilogue: list[Step] = []
+        self.faults: list[Fault] = []
+        self.slots: list[Lifetime] = []
+        self.slot_of: dict[int, int] = {}  # -1: in the arena, slot not chosen yet
+        self.phase_of: dict[int, int] = {}
+        self.last: dict[int, int] = {}
+        self.readers: dict[int, list[int]] = {}
+
+    def build(self) -> Plan:
+        self._place_leaves()
+        must_follow = self._place_updates()
+        outputs = self._place_outputs()
+        phases = self._schedule(must_follow)
+        self._place_intermediates(phases)
+        steps = [self.prologue, *([self._step(step) for step in phase] for phase in phases), self.epilogue]
+        offsets, arena = assign_offsets(self.slots)
+        buffers = [
+            PlannedBuffer(b.name, b.type, b.place, offsets[self.slot_of[n]], b.first, b.last) if n in self.slot_of else b
+            for n, b in enumerate(self.buffers)
+        ]
+        return Plan(
+            self.graph.name,
+            tuple(buffers),
+            tuple(tuple(phase) for phase in steps),
+            outputs,
+            self.constants,
+            tuple(self.faults),
+            arena,
+            lower_bound(self.slots),
+        )
+
+    # -- places --------------------------------------------------------------------------------------------------------
+
+    def _buffer(self, name: str, value: Value, place: str, first: int = 0, last: int = 0) -> int:
+        self.buffers.append(PlannedBuffer(name, value.type, place, 0, first, last))
+        return len(self.buffers) - 1
+
+    def _place_leaves(self) -> None:
+        for op in self.graph.ops:
+            if op.definition.has_identity:
+                self.buffer_of[op.result] = self._buffer(op.attributes["name"], op.result, op.name)
+            elif is_in_memory(op):
+                number = self._buffer(op.result.name or "constant", op.result, "constant")
+                self.constants[number] = op.attributes["value"]
+                self.buffer_of[op.result] = number
+
+    def _place_updates(self) -> dict[int, list[int]]:
+        """Let updates be computed in the memory of what they replace where nothing reads the old value any more.
+
+        Gives for each group the groups that it must follow because they read what it overwrites.
+        """
+        readers: dict[Value, list[int]] = {}
+        for position, group in enumerate(self.groups):
+            for value in group.inputs:
+                readers.setdefault(value, []).append(position)
+        must_follow: dict[int, list[int]] = {}
+        for name, value in self.graph.updates.items():
+            leaf = self.graph.leaf(name)
+            if value is leaf:
+                continue
+            if value in self.writer and value not in self.buffer_of:
+                group = self.writer[value]
+                others = [reader for reader in readers.get(leaf, ()) if reader != group]
+                if self._may_overwrite(group, leaf, value) and not self._reaches(group, others, must_follow):
+                    self.buffer_of[value] = self.buffer_of[leaf]
+                    must_follow.setdefault(group, []).extend(others)
+                    continue
+            self._copy_at_end(value, self.buffer_of[leaf])
+        return must_follow
+
+    def _may_overwrite(self, group: int, leaf: Value, value: Value) -> bool:
+        lowered = self.lowered[group]
+        if lowered is None:
+            return leaf not in self.groups[group].inputs
+        parameters = dict(zip(lowered.arguments, lowered.nest.parameters))
+        return leaf not in parameters or can_overwrite(lowered.nest, parameters[leaf].name, parameters[value].name)
+
+    def _reaches(self, start: int, targets: list[int], must_follow: dict[int, list[int]]) -> bool:
+        """Whether one of ``targets`` has to run after ``start``, so that ``start`` cannot follow it."""
+        if all(target < start for target in targets) and all(g > max(f) for g, f in must_follow.items() if f):
+            return False
+        before = self._before(must_follow)
+        pending, seen = list(targets), set()
+        while pending:
+            group = pending.pop()
+            if group == start:
+                return True
+            if group not in seen:
+                seen.add(group)
+                pending.extend(before[group])
+        return False
+
+    def _copy_at_end(self, value: Value, target: int) -> None:
+        """Copy ``value`` to ``target`` when all else is done; a leaf by way of a copy made before anything changes it."""
+        if is_in_memory(value.op):
+            saved = self._buffer(f"{value.name or value.op.name} before", value, "arena")
+            self.slot_of[saved] = -1
+            self.prologue.append(CopyStep(self.buffer_of[value], saved))
+            self.epilogue.append(CopyStep(saved, target))
+        else:
+            self.epilogue.append(CopyStep(self._computed(value), target))
+
+    def _computed(self, value: Value) -> int:
+        """The buffer of a computed value, in the arena unless it has another place."""
+        if value not in self.buffer_of:
+            self.buffer_of[value] = self._buffer(_label(value), value, "arena")
+            self.slot_of[self.buffer_of[value]] = -1
+        return self.buffer_of[value]
+
+    def _place_outputs(self) -> dict[str, int]:
+        outputs = {}
+        for name, value in self.graph.outputs.items():
+            outputs[name] = self._buffer(name, value, "output")
+            if is_in_memory(value.op):
+                self.prologue.append(CopyStep(self.buffer_of[value], outputs[name]))
+            elif value in self.buffer_of:
+                self.epilogue.append(CopyStep(self.buffer_of[value], outputs[name]))
+            else:
+                self.buffer_of[value] = outputs[name]
+        return outputs
+
+    # -- order ---------------------------------------------------------------------------------------------------------
+
+    def _before(self, must_follow: dict[int, list[int]]) -> list[list[int]]:
+        return dependencies(
+            [group.inputs for group in self.groups], [group.outputs for group in self.groups], must_follow
+        )
+
+    def _schedule(self, must_follow: dict[int, list[int]]) -> list[list[list[int]]]:
+        is_kernel = [group.kind != "matmul" for group in self.groups]
+        reads_computed = [any(value in self.writer for value in group.inputs) for group in self.groups]
+        return schedule(len(self.groups), self._before(must_follow), is_kernel, reads_computed)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def _place_intermediates(self, phases: list[list[list[int]]]) -> None:
+        """Give each value that lies nowhere yet a slot in the arena for as long as it is read."""
+        end = len(phases) + 1
+        for number, phase in enumerate(phases, start=1):
+            self.phase_of.update((group, number) for step in phase for group in step)
+        for position, group in enumerate(self.groups):
+            for value in group.outputs:
+                self.last[self._computed(value)] = self.phase_of[position]
+        for position, group in enumerate(self.groups):
+            for value in group.inputs:
+                number = self.buffer_of[value]
+                self.readers.setdefault(number, []).append(position)
+                self.last[number] = max(self.last.get(number, 0), self.phase_of[position])
+        for step in self.epilogue:
+            self.last[step.source] = end
+        for step in self.prologue:
+            if self.slot_of.get(step.target) == -1:
+                self._new_slot(step.target, 0, end)
+        for phase in phases:
+            for group in (group for step in phase for group in step):
+                self._place_group(group)
+
+    def _place_group(self, position: int) -> None:
+        """Slots for what a group writes: the memory of an input that it reads last where the nest allows, or new ones."""
+        taken: set[int] = set()
+        for value in self.groups[position].outputs:
+            number = self.buffer_of[value]
+            if self.slot_of.get(number) != -1:
+                continue
+            now, last = self.phase_of[position], self.last[number]
+            donor = self._donor(position, value, taken)
+            if donor is None:
+                self._new_slot(number, now, last)
+                continue
+            taken.add(donor)
+            slot = self.slot_of[number] = self.slot_of[donor]
+            held = self.slots[slot]
+            self.slots[slot] = Lifetime(held.nbytes, held.first, last)
+            self._set_life(number, now, last)
+
+    def _donor(self, position: int, value: Value, taken: set[int]) -> int | None:
+        """An arena buffer that this group alone reads last and that ``value`` may overwrite."""
+        lowered, now = self.lowered[position], self.phase_of[position]
+        if lowered is None:
+            return None
+        parameters = dict(zip(lowered.arguments, lowered.nest.parameters))
+        for source in self.groups[position].inputs:
+            number = self.buffer_of[source]
+            if number in taken or number not in self.slot_of or self.last[number] != now:
+                continue
+            alone = [reader for reader in self.readers[number] if self.phase_of[reader] == now] == [position]
+            same_size = (source.type.nbytes, source.dtype.itemsize) == (value.type.nbytes, value.dtype.itemsize)
+            if alone and same_size:
+                if can_overwrite(lowered.nest, parameters[source].name, parameters[value].name):
+                    return number
+        return None
+
+    def _new_slot(self, number: int, first: int, last: int) -> None:
+        self.slot_of[number] = len(self.slots)
+        self.slots.append(Lifetime(self.buffers[number].type.nbytes, first, last))
+        self._set_life(number, first, last)
+
+    def _set_life(self, number: int, first: int, last: int) -> None:
+        held = self.buffers[number]
+        self.buffers[number] = PlannedBuffer(held.name, held.type, held.place, 0, first, last)
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def _step(self, groups: list[int]) -> Step:
+        first = self.groups[groups[0]]
+        if first.kind == "matmul":
+            return self._matmul(first)
+        nests, arguments, faults, shared = [], [], [], []
+        for position in groups:
+            lowered = self.lowered[position]
+            numbers = tuple(self.buffer_of[value] for value in lowered.arguments)
+            nests.append(lowered.nest)
+            arguments.append(numbers)
+            faults.append(len(self.faults))
+            self.faults += [_fault(op) for op in lowered.faults]
+            shared.append(self._shared(numbers))
+        kernel = Kernel(_kernel_name([self.groups[position] for position in groups]), tuple(nests))
+        return KernelStep(kernel, tuple(arguments), tuple(faults), tuple(shared), _scope(self.groups[p] for p in groups))
+
+    def _shared(self, numbers: tuple[int, ...]) -> frozenset[int]:
+        """Positions of arguments that lie in the same memory as another argument of the nest."""
+        places = [("slot", self.slot_of[n]) if n in self.slot_of else ("buffer", n) for n in numbers]
+        return frozenset(p for p, place in enumerate(places) if places.count(place) > 1)
+
+    def _matmul(self, group: Group) -> MatmulStep:
+        call = group.matmul
+        views = (self._view(view) for view in (call.left, call.right, call.result_view))
+        return MatmulStep(call.dtype, call.batch, call.rows, call.columns, call.inner, *views, _scope([group]))
+
+    def _view(self, view: MatrixView) -> PlannedView:
+        return PlannedView(
+            self.buffer_of[view.source], view.offset, view.batch_strides, view.leading, view.transposed
+        )
+
+
+def _label(value: Value) -> str:
+    name = value.name or value.op.name
+    return f"{value.op.scope}.{name}" if value.op.scope and value.name is None else name
+
+
+def _fault(op) -> Fault:
+    extent = op.operands[0].shape[op.attributes["axis"]] if op.name == "take" else op.attributes["size"]
+    return Fault(op.name, extent, op.location)
+
+
+def _kernel_name(groups: list[Group]) -> str:
+    names = list(dict.fromkeys(group.name for group in groups))
+    return names[0] if len(names) == 1 else f"{names[0]}_and_{names[1]}" + ("_and_more" if len(names) > 2 else "")
+
+
+def _scope(groups: Iterable[Group]) -> str:
+    return ", ".join(dict.fromkeys(op.scope for group in groups for op in group.ops[-1:] if op.scope))

@@ -1,0 +1,121 @@
+"""One arena for all intermediate buffers: those that are in use at the same time never overlap."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from euler_ir.errors import VerifyError
+from euler_ir.plan.plan import KernelStep, Plan, Step
+
+ALIGNMENT = 64
+"""Bytes: every buffer begins on a cache line."""
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """A buffer of ``nbytes`` in use from phase ``first`` to phase ``last``, both included."""
+
+    nbytes: int
+    first: int
+    last: int
+
+
+def assign_offsets(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
+    """An offset in bytes for each buffer, and the size of the arena.
+
+    Largest first, each at the lowest place that is free for its whole life: a first fit decreasing, which leaves small
+    buffers for the gaps. Ties go by position, so that the result depends on nothing else.
+    """
+    offsets = [0] * len(lifetimes)
+    placed: list[tuple[int, int, int]] = []  # (offset, end, position), by offset
+    size = 0
+    for position in sorted(range(len(lifetimes)), key=lambda p: (-lifetimes[p].nbytes, p)):
+        life = lifetimes[position]
+        need = aligned(life.nbytes)
+        offset = 0
+        for start, end, other in placed:
+            if start >= offset + need:
+                break
+            if end > offset and _overlap(life, lifetimes[other]):
+                offset = end
+        if need:
+            bisect.insort(placed, (offset, offset + need, position))
+        offsets[position] = offset
+        size = max(size, offset + need)
+    return offsets, size
+
+
+def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
+    """The most bytes in use in one phase: no arena can be smaller."""
+    changes: dict[int, int] = {}
+    for life in lifetimes:
+        changes[life.first] = changes.get(life.first, 0) + aligned(life.nbytes)
+        changes[life.last + 1] = changes.get(life.last + 1, 0) - aligned(life.nbytes)
+    most = now = 0
+    for phase in sorted(changes):
+        now += changes[phase]
+        most = max(most, now)
+    return most
+
+
+def aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _overlap(left: Lifetime, right: Lifetime) -> bool:
+    return left.first <= right.last and right.first <= left.last
+
+
+def check_memory(plan: Plan) -> None:
+    """Prove, from the steps alone, that nothing in ``plan`` reads or writes memory that holds something else.
+
+    Walks the phases with a model of the arena that knows which buffer each range of bytes holds. Raises VerifyError for
+    a buffer that is read when its memory holds another, or that lies outside of the arena, and for two nests or steps
+    of one phase that touch the same memory while one writes it.
+    """
+    holds: list[tuple[int, int, int]] = []  # disjoint (start, end, buffer), by start
+    for number, phase in enumerate(plan.phases):
+        touched: list[tuple[int, int, int, bool]] = []
+        for unit, (reads, writes) in enumerate(_units(phase)):
+            for buffer in sorted(reads | writes):
+                span = _span(plan, buffer)
+                if span is None:
+                    continue
+                name = plan.buffers[buffer].name
+                if buffer in reads and (*span, buffer) not in holds:
+                    raise VerifyError(f"phase {number}: {name} is read but its memory holds something else")
+                for start, end, other, wrote in touched:
+                    if other != unit and start < span[1] and span[0] < end and (wrote or buffer in writes):
+                        raise VerifyError(f"phase {number}: {name} shares memory with what runs beside it")
+                touched.append((*span, unit, buffer in writes))
+        for _, writes in _units(phase):
+            for buffer in sorted(writes):
+                span = _span(plan, buffer)
+                if span is not None:
+                    holds = [entry for entry in holds if entry[1] <= span[0] or span[1] <= entry[0]]
+                    bisect.insort(holds, (*span, buffer))
+
+
+def _units(phase: Sequence[Step]) -> Iterator[tuple[set[int], set[int]]]:
+    """What each nest of a kernel, and each other step, reads and writes: these may run at the same time."""
+    for step in phase:
+        if not isinstance(step, KernelStep):
+            yield set(step.reads()), set(step.writes())
+            continue
+        for nest, arguments in zip(step.kernel.nests, step.arguments):
+            roles = list(zip(nest.parameters, arguments))
+            yield {b for p, b in roles if p.role == "input"}, {b for p, b in roles if p.role == "output"}
+
+
+def _span(plan: Plan, buffer: int) -> tuple[int, int] | None:
+    """The arena bytes of ``buffer``, or None when it lies elsewhere or is empty."""
+    planned = plan.buffers[buffer]
+    if planned.place != "arena" or not planned.type.nbytes:
+        return None
+    start, end = planned.offset, planned.offset + planned.type.nbytes
+    if start < 0 or end > plan.arena_bytes:
+        raise VerifyError(f"{planned.name} lies outside of the arena of {plan.arena_bytes} bytes")
+    return start, end
+

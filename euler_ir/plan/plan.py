@@ -1,0 +1,144 @@
+"""What a backend runs: steps in phases, buffers with their places, and what to say when an index is out of range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from euler_ir.dtypes import DType
+from euler_ir.errors import Location
+from euler_ir.loops.kernel import Kernel
+from euler_ir.shapes import TensorType
+
+PLACES = ("input", "parameter", "state", "constant", "output", "arena")
+
+
+@dataclass(frozen=True)
+class PlannedBuffer:
+    """A tensor in memory. ``place`` is one of PLACES; an arena buffer lies at ``offset`` bytes and is in use from phase
+    ``first`` to phase ``last``, both included. ``name`` is the leaf's or the output's, or a label of the value.
+    """
+
+    name: str
+    type: TensorType
+    place: str
+    offset: int = 0
+    first: int = 0
+    last: int = 0
+
+
+@dataclass(frozen=True)
+class KernelStep:
+    """Launch ``kernel``: nest n works on the buffers ``arguments[n]``, its faults begin at ``faults[n]``.
+
+    ``shared[n]`` holds the positions of arguments whose memory another argument of the nest overwrites in place.
+    ``scope`` names the modules whose operators it runs.
+    """
+
+    kernel: Kernel
+    arguments: tuple[tuple[int, ...], ...]
+    faults: tuple[int, ...]
+    shared: tuple[frozenset[int], ...]
+    scope: str
+
+    def reads(self) -> Iterator[int]:
+        for nest, arguments in zip(self.kernel.nests, self.arguments):
+            yield from (b for buffer, b in zip(nest.parameters, arguments) if buffer.role == "input")
+
+    def writes(self) -> Iterator[int]:
+        for nest, arguments in zip(self.kernel.nests, self.arguments):
+            yield from (b for buffer, b in zip(nest.parameters, arguments) if buffer.role == "output")
+
+
+@dataclass(frozen=True)
+class PlannedView:
+    """Matrices inside of ``buffer``: element (r, c) at ``offset + batch steps + r leading + c``, or with ``transposed``
+    at ``... + c leading + r``; all counted in elements.
+    """
+
+    buffer: int
+    offset: int
+    batch_strides: tuple[int, ...]
+    leading: int
+    transposed: bool
+
+
+@dataclass(frozen=True)
+class MatmulStep:
+    """``result = left @ right`` for each point of ``batch`` (at most two axes); the result is never transposed."""
+
+    dtype: DType
+    batch: tuple[int, ...]
+    rows: int
+    columns: int
+    inner: int
+    left: PlannedView
+    right: PlannedView
+    result: PlannedView
+    scope: str
+
+    def reads(self) -> Iterator[int]:
+        yield self.left.buffer
+        yield self.right.buffer
+
+    def writes(self) -> Iterator[int]:
+        yield self.result.buffer
+
+
+@dataclass(frozen=True)
+class CopyStep:
+    """Copy all of the buffer ``source`` to ``target``."""
+
+    source: int
+    target: int
+
+    def reads(self) -> Iterator[int]:
+        yield self.source
+
+    def writes(self) -> Iterator[int]:
+        yield self.target
+
+
+Step = KernelStep | MatmulStep | CopyStep
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong when an index is outside of ``0 .. extent - 1``, and where the user wrote it."""
+
+    operator: str
+    extent: int
+    location: Location | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``phases`` run one after the other; the steps of one phase do not depend on each other.
+
+    ``outputs`` maps each output's name to its buffer. ``constants`` holds the arrays of constant buffers.
+    ``arena_bytes`` is the size of the arena and ``lower_bound`` the most bytes of arena buffers alive in one phase.
+    """
+
+    name: str
+    buffers: tuple[PlannedBuffer, ...]
+    phases: tuple[tuple[Step, ...], ...]
+    outputs: dict[str, int]
+    constants: dict[int, np.ndarray]
+    faults: tuple[Fault, ...]
+    arena_bytes: int
+    lower_bound: int
+
+    def steps(self) -> Iterator[Step]:
+        for phase in self.phases:
+            yield from phase
+
+    def kernels(self) -> list[KernelStep]:
+        """The kernel launches, in order."""
+        return [step for step in self.steps() if isinstance(step, KernelStep)]
+
+    def __str__(self) -> str:
+        from euler_ir.plan.printer import print_plan
+
+        return print_plan(self)

@@ -1,0 +1,56 @@
+"""The plan as text: buffers with their places, then every step with the buffers that it reads and writes."""
+
+from __future__ import annotations
+
+from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep, Plan, PlannedView, Step
+
+
+def print_plan(plan: Plan) -> str:
+    """A line for each buffer and each step, and the peak: stable, and complete but for the kernels' bodies."""
+    lines = [f"plan @{plan.name} {{"]
+    for number, buffer in enumerate(plan.buffers):
+        place = buffer.place
+        if place == "arena":
+            place += f" + {buffer.offset}, phases {buffer.first} to {buffer.last}"
+        lines.append(f"  buffer {number} {buffer.name}: {buffer.type}, {buffer.type.nbytes} bytes, {place}")
+    for number, phase in enumerate(plan.phases):
+        if phase:
+            lines.append(f"  phase {number}:")
+            lines += [f"    {line}" for step in phase for line in _step(plan, step)]
+    kernels = plan.kernels()
+    matmuls = sum(isinstance(step, MatmulStep) for step in plan.steps())
+    nests = sum(len(step.kernel.nests) for step in kernels)
+    lines.append(f"  {len(kernels)} kernels of {nests} loop nests, {matmuls} matrix products")
+    lines.append(f"  arena {plan.arena_bytes} bytes, least possible {plan.lower_bound}")
+    lines.append("}")
+    return "\n".join(lines) + "\n"
+
+
+def _step(plan: Plan, step: Step) -> list[str]:
+    scope = f"  in {step.scope}" if isinstance(step, (KernelStep, MatmulStep)) and step.scope else ""
+    if isinstance(step, CopyStep):
+        return [f"copy {step.source} -> {step.target}, {plan.buffers[step.source].type.nbytes} bytes"]
+    if isinstance(step, MatmulStep):
+        batch = f"{' x '.join(map(str, step.batch))} of " if step.batch else ""
+        sizes = f"{batch}{step.rows} x {step.inner} @ {step.inner} x {step.columns}"
+        reads = f"{_view(step.left)} @ {_view(step.right)}"
+        return [f"matmul {step.dtype} {sizes}: {reads} -> {_view(step.result)}{scope}"]
+    lines = [f"kernel {step.kernel.name}, {_bytes(plan, step)} bytes moved{scope}"]
+    for nest, arguments in zip(step.kernel.nests, step.arguments):
+        roles = list(zip(nest.parameters, arguments))
+        reads = ", ".join(str(number) for parameter, number in roles if parameter.role == "input")
+        writes = ", ".join(str(number) for parameter, number in roles if parameter.role == "output")
+        over = " x ".join(str(axis.extent) for axis in nest.axes) or "1"
+        lines.append(f"  nest over {over}: {reads} -> {writes}")
+    return lines
+
+
+def _view(view: PlannedView) -> str:
+    steps = [*view.batch_strides, f"ld {view.leading}"]
+    offset = f"+{view.offset}" if view.offset else ""
+    return f"{view.buffer}{offset}[{', '.join(map(str, steps))}]{'.T' if view.transposed else ''}"
+
+
+def _bytes(plan: Plan, step: KernelStep) -> int:
+    """Bytes of all buffers that the kernel reads and writes, each counted once a nest."""
+    return sum(plan.buffers[number].type.nbytes for arguments in step.arguments for number in arguments)
