@@ -23,7 +23,7 @@ from euler_ir.backends.cpu.indexing import Scope
 from euler_ir.backends.cpu.reductions import Accumulator
 from euler_ir.backends.cpu.scalar_ops import cast, emit_compute
 from euler_ir.backends.cpu.widths import loop_width, nest_width, task_count, vector_count, vectors_per_task
-from euler_ir.backends.cpu.writer import Code, Register, constant, lane_constants, register_element
+from euler_ir.backends.cpu.writer import Code, Register, constant, first_lanes, register_element
 from euler_ir.dtypes import DTYPES, DType, i64
 from euler_ir.index import Axis, Index
 from euler_ir.loops.kernel import CheckIndex, Compute, Constant, IndexValue, Load, Loop, Nest, Statement, Store
@@ -170,8 +170,7 @@ class _Emitter:
     def _masked_step(self, axis: Axis, width: int, action: Callable[[], None]) -> None:
         """The last vector along ``axis``, which is not full."""
         rest = axis.extent % width
-        mask = lane_constants([int(lane < rest) for lane in range(width)], "i1")
-        self._at(axis, width, constant(axis.extent - rest, "i64"), mask, action)
+        self._at(axis, width, constant(axis.extent - rest, "i64"), first_lanes(rest, width), action)
 
     def _at(
         self, axis: Axis, width: int, position: Register, mask: Register | None, action: Callable[[], None]

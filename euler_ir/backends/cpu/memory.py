@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from euler_ir.backends.cpu.indexing import Scope, condition, lane_step, scalar_index, vector_index
-from euler_ir.backends.cpu.scalar_ops import combine, round_half
-from euler_ir.backends.cpu.writer import Code, Register, constant, lane_constants, mangled, register_element, vector_type
+from euler_ir.backends.cpu.scalar_ops import combine
+from euler_ir.backends.cpu.writer import (
+    Code,
+    Register,
+    constant,
+    first_lanes,
+    lane_constants,
+    mangled,
+    register_element,
+    vector_type,
+)
 from euler_ir.dtypes import DType
 from euler_ir.errors import LoweringError
 from euler_ir.index import Condition, Index
@@ -61,8 +70,7 @@ def store(scope: Scope, place: Place, index: Index, value: Register, accumulate:
             old = code.emit(f"load {element}, {access.pointer.typed}, align {place.dtype.itemsize}", element)
         else:
             old = _load_vector(scope, access.pointer, place, scope.mask)
-        total = combine(code, "add", place.dtype, _from_memory(code, old, place.dtype), value)
-        value = round_half(code, total, place.dtype)
+        value = combine(code, "add", place.dtype, _from_memory(code, old, place.dtype), value)
     value = _to_memory(code, value, place.dtype)
     if access.uniform:
         code.line(f"store {value.typed}, {access.pointer.typed}, align {place.dtype.itemsize}")
@@ -76,7 +84,8 @@ def _access(scope: Scope, place: Place, index: Index, holds: Register | None) ->
         if step == 0:
             first = code.binary("mul", scalar_index(scope, index), constant(width, "i64"))
             return _Access(_element_pointer(code, place, first), uniform=False)
-        each = code.binary("mul", vector_index(scope, index), constant(width, "i64"))
+        each = vector_index(scope, index)
+        each = code.binary("mul", each, constant(width, each.element))
         return _Access(_element_pointer(code, place, code.binary("add", each, _lane_numbers(each))), uniform=False)
     varies = holds is not None and holds.lanes > 1
     if step == 0 and not varies:
@@ -111,6 +120,11 @@ def _store_vector(scope: Scope, pointer: Register, place: Place, value: Register
     code, width, size, mask = scope.code, scope.width, place.dtype.itemsize, scope.mask
     if pointer.lanes == 1 and mask is None:
         code.line(f"store {value.typed}, {pointer.typed}, align {size}")
+        return
+    if pointer.lanes == 1 and mask == first_lanes(1, width):
+        # LLVM 22 on x86 would store a truncated value at its full width under this mask.
+        lane = code.emit(f"extractelement {value.typed}, i64 0", value.element)
+        code.line(f"store {lane.typed}, {pointer.typed}, align {size}")
         return
     mask = code.splat(mask or constant(True, "i1"), width)
     name = _masked("scatter" if pointer.lanes > 1 else "store", value.element, pointer, width)

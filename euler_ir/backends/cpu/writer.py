@@ -59,6 +59,11 @@ def lane_constants(values: list[int], element: str) -> Register:
     return Register(f"<{', '.join(f'{element} {value}' for value in values)}>", element, len(values))
 
 
+def first_lanes(count: int, lanes: int) -> Register:
+    """The mask of the first ``count`` of ``lanes`` lanes."""
+    return lane_constants([int(lane < count) for lane in range(lanes)], "i1")
+
+
 @functools.cache
 def _math_definition(name: str, dtype: str, lanes: int) -> str:
     return vector_math.emit(name, dtype, lanes)
