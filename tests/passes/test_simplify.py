@@ -297,6 +297,11 @@ def test_a_factor_that_others_use_is_not_negated_apart():
     assert rewrite(graph, [BY_NAME["negative-factor"]]) is graph
 
 
+def test_rules_apply_everywhere_in_one_graph():
+    found = Simplify().run(build(lambda x, y: x * 1 + -(-y), M, M))
+    assert print_graph(found) == print_graph(build(lambda x, y: x + y, M, M))
+
+
 def test_exact_leaves_better_rules_alone():
     graph = build(lambda x: 1 + erf(x), M)
     assert print_graph(Simplify(numerics="exact").run(graph)) == print_graph(graph)
