@@ -218,7 +218,6 @@ class Interruption:
     def __exit__(self, *exception):
         for number, handler in self._previous.items():
             signal.signal(number, handler)
-        self._previous.clear()
 
     def _ask(self, number, frame):
         self.signal = signal.Signals(number)

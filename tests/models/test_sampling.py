@@ -29,6 +29,8 @@ def test_top_k_keeps_exactly_k_lowest_ids_among_equals():
     found = probabilities([1.0, 3.0, 3.0, 3.0, 0.0], Sampling(1.0, top_k=2))
     np.testing.assert_allclose(found, [0, 0.5, 0.5, 0, 0])
     assert kept(GOLDEN, top_k=1000) == 3
+    many_ties = np.tile([0.0, 1.0, 0.0], 300)
+    assert np.flatnonzero(probabilities(many_ties, Sampling(1.0, top_k=3))).tolist() == [1, 4, 7]
 
 
 def test_temperature():

@@ -93,8 +93,8 @@ def test_a_run_learns_and_leaves_its_files(tmp_path, text_file, backend):
     assert "Reached step 40 with 640 tokens" in summary and "bits per byte" in summary and "loss.png" in summary
 
 
-def trainer(text, **given):
-    tokenizer = Tokenizer.train(text, 280)
+def trainer(text, vocab_size=280, **given):
+    tokenizer = Tokenizer.train(text, vocab_size)
     tokens = tokenizer.encode_to_numpy(text)
     options = replace(settings("corpus.txt"), **given)
     config = replace(TINY, vocab_size=tokenizer.vocab_size, dropout=options.dropout)
@@ -111,7 +111,7 @@ def test_validation_changes_nothing_and_is_the_same_each_time(corpus):
 
 def test_bits_per_byte_count_the_bytes_of_the_targets(corpus):
     # Token bytes, not decoded characters: tokens that are parts of a character decode to more bytes than they have.
-    trained, tokenizer, validation = trainer(corpus[:3000] + "né 你好 🙂 " * 200)
+    trained, tokenizer, validation = trainer(corpus[:3000] + "né 你好 🙂 " * 200, vocab_size=258)
     found = trained.validate(0)
     byte_count = len(tokenizer.decode_bytes(validation[1:]))
     total = found["validation_loss"] * (len(validation) - 1)
@@ -132,6 +132,12 @@ def test_accumulation_makes_the_steps_of_one_large_batch(corpus, monkeypatch):
         assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
         assert found["gradient_norm"] == pytest.approx(expected["gradient_norm"], rel=1e-4)
         assert (found["tokens"], found["learning_rate"]) == (expected["tokens"], expected["learning_rate"])
+
+
+def test_every_pass_of_every_step_sees_other_windows(corpus):
+    trained, *_ = trainer(corpus[:4000], accumulate=2)
+    windows = {trained._inputs(step, micro)["tokens"].tobytes() for step in range(3) for micro in range(2)}
+    assert len(windows) == 6
 
 
 def test_a_seed_decides_a_run_dropout_included(corpus):
