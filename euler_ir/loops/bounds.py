@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from euler_ir.index import Atom, Axis, Bound, Condition, Dynamic, Index, Multiple, Quotient, Remainder
+from euler_ir.index import Atom, Axis, Bound, Condition, Dynamic, Index, Multiple, Quotient
 
 _MOST_POINTS = 1 << 16
 """How many points of the axes are tried one by one where intervals prove nothing."""
@@ -17,8 +17,6 @@ def within(index: Index, size: int, conditions: tuple[Condition, ...] = ()) -> b
     are conditions, for they may say more than is seen here, and as outside if there are none.
     """
     bounds = tuple(condition for condition in conditions if isinstance(condition, Bound))
-    if any(bound.never for bound in bounds):
-        return True
     low, high = interval(index, bounds)
     if 0 <= low and high < size:
         return True
@@ -47,13 +45,10 @@ def interval(index: Index, bounds: tuple[Bound, ...]) -> tuple[int, int]:
 
 
 def _multiple(index: Index, part: Index) -> int:
-    """How often ``part`` is contained in ``index``: every atom of it, that many times its factor; else 0."""
+    """How often all of ``part`` is contained in ``index``, or 0. Any number is sound: the rest is what is left."""
     factors = dict(index.terms)
-    ratios = {divmod(factors.get(atom, 0), factor) for atom, factor in part.terms}
-    if len(ratios) != 1:
-        return 0
-    ratio, rest = ratios.pop()
-    return 0 if rest else ratio
+    ratios = {factors.get(atom, 0) // factor for atom, factor in part.terms}
+    return ratios.pop() if len(ratios) == 1 else 0
 
 
 def _atom_interval(atom: Atom, bounds: tuple[Bound, ...]) -> tuple[int, int]:

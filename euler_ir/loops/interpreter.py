@@ -129,14 +129,15 @@ class _Memory:
 class _Evaluation:
     """One run over some of the points: ``first`` is the range of the first axis.
 
-    ``_axes`` pairs each axis in scope with the values it has at present: all of them, or one.
+    ``_axes`` pairs each axis in scope with the values it has at present: all of them, or one. ``_lanes`` is the
+    position of the last axis of the vector loop that runs, if one does; the lanes of a nest are points like any others.
     """
 
     def __init__(self, nest: Nest, first: range, memories: dict[str, _Memory], faults: set[int]) -> None:
         self._nest = nest
         ranges = [first, *(range(axis.extent) for axis in nest.axes[1:])]
         self._axes = [(axis, np.asarray(values, np.int64)) for axis, values in zip(nest.axes, ranges)]
-        self._lanes = len(nest.axes) - 1 if nest.vector else None
+        self._lanes: int | None = None
         self._scalars: dict[str, np.ndarray] = {}
         self._faults = faults
         numbers = np.arange(nest.points).reshape(tuple(axis.extent for axis in nest.axes))
@@ -305,7 +306,7 @@ def _iterations(loop: Loop) -> Iterator[tuple[np.ndarray, ...]]:
     if loop.carries or _meets_itself(loop):
         for point in itertools.product(*ranges):
             yield tuple(np.array([value]) for value in point)
-    elif all(len(values) for values in ranges):
+    else:
         yield ranges
 
 

@@ -73,6 +73,14 @@ def test_column_sum():
     np.testing.assert_allclose(run(column_sum(9, 4), x), x.sum(axis=0), rtol=1e-6)
 
 
+def test_a_store_after_a_vector_loop():
+    body = (Load("v", f32, "x", at(I, J)),)
+    total = Loop((J,), body, True, (Reduction("s", f32, "sum", "v"),))
+    x = normal(4, 3)
+    found = run(Nest((Buffer("x", f32, 12, "input"), output(4)), (I,), (total, Store("y", Index.of(I), "s"))), x)
+    np.testing.assert_allclose(found, x.sum(axis=1), rtol=1e-6)
+
+
 def test_sum_over_no_rows_is_zero():
     np.testing.assert_array_equal(run(column_sum(0, 4), normal(0, 4)), np.zeros(4))
 
@@ -183,17 +191,12 @@ def test_philox_gives_the_numbers_of_random_uniform(dtype):
     np.testing.assert_array_equal(run(nest, np.array([-3, 2**40 + 1])), expected)
 
 
-def test_iterations_that_meet_in_scratch_run_in_order():
+@pytest.mark.parametrize("nested", [False, True])
+def test_iterations_that_meet_in_scratch_run_in_order(nested):
     """Fills one element again and again, and reads it back in the same iteration."""
-    loop = Loop(
-        (J,),
-        (
-            Load("v", f32, "x", at(I, J)),
-            Store("cell", Index(), "v"),
-            Load("back", f32, "cell", Index()),
-            Store("y", at(I, J), "back"),
-        ),
-    )
+    read = (Load("back", f32, "cell", Index()), Store("y", at(I, J), "back"))
+    body = (Loop((Axis("once", 1),), read),) if nested else read
+    loop = Loop((J,), (Load("v", f32, "x", at(I, J)), Store("cell", Index(), "v"), *body))
     buffers, cell = (Buffer("x", f32, 12, "input"), output(12)), Buffer("cell", f32, 1, "local")
     x = normal(4, 3)
     np.testing.assert_array_equal(run(Nest(buffers, (I,), (loop,), locals=(cell,)), x), x.ravel())

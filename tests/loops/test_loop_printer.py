@@ -176,6 +176,8 @@ LOOP = everything().body[5]
         changed(everything(), 5, carries=(replace(LOOP.carries[0], update="v"), LOOP.carries[1])),
         changed(everything(), 5, carries=(LOOP.carries[0], replace(LOOP.carries[1], initial=0.0))),
         changed(everything(), 5, body=(replace(LOOP.body[0], conditions=()), *LOOP.body[1:])),
+        changed(everything(), 5, body=(replace(LOOP.body[0], index=Index.of(LOOP.axes[0]) * 5), *LOOP.body[1:])),
+        changed(everything(), 4, axes=(Axis("k", 2), Axis("m", 3))),
         changed(everything(), 5, body=(LOOP.body[0], replace(LOOP.body[1], fault=8), *LOOP.body[2:])),
         changed(everything(), 5, body=(LOOP.body[0], replace(LOOP.body[1], conditions=()), *LOOP.body[2:])),
         changed(everything(), 5, body=(*LOOP.body[:3], replace(LOOP.body[3], accumulate=False))),
@@ -184,6 +186,12 @@ LOOP = everything().body[5]
 )
 def test_the_key_sees_every_change(other):
     assert structural_key(other) != structural_key(everything())
+
+
+def test_the_key_sees_which_axis_an_index_uses():
+    i, j = Axis("i", 4), Axis("j", 4)
+    keys = {structural_key(Nest((), (i, j), (IndexValue("n", i64, Index.of(axis)),))) for axis in (i, j)}
+    assert len(keys) == 2
 
 
 def test_equal_constants_have_one_key():

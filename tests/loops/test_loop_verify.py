@@ -112,6 +112,7 @@ BROKEN = [
     ("L11", load_at(Index.of(I) - 1, Bound(Index.of(I), 0, 4))),
     ("L11", load_at(Index.of(I) + 1, Bound(Index.of(I), 0, 4))),
     ("L11", load_at(Index.of(I) * 2, Multiple(Index.of(I), 2), size=4)),
+    ("L11", load_at((Index.of(I) + 2) % 4, size=3)),
     ("L11", nest(Store("t", Index.of(I) + 1, "v"))),
     ("L11", nest(WHOLE, CheckIndex("c", "whole", 5, 0), Load("w", f32, "x", Index.of(Dynamic("c", 5))))),
     ("L12", nest(Store("y", Index(), "v"))),
@@ -165,6 +166,7 @@ RIGHT = [
     load_at(Index.of(I) * 3, Multiple(Index.of(I), 2), size=7),
     load_at((Index.of(I) - 1) // 2, Bound(Index.of(I) - 1, 0, 3), Multiple(Index.of(I) - 1, 2), size=2),
     load_at(Index.of(I) + 9, Bound(Index.of(I), 7, 9)),
+    nest(loop(Load("w", f32, "x", Index.of(9)), axes=(Axis("empty", 0),))),
     Nest((Y,), (), (ONE, loop(Store("y", Index.of(I), "one"), axes=(I,), vector=True))),
 ]
 
@@ -172,6 +174,12 @@ RIGHT = [
 @pytest.mark.parametrize("right", RIGHT)
 def test_right_nests_pass(right):
     verify_kernel(Kernel("right", (right,)))
+
+
+def test_quotients_of_a_bounded_index_are_proven_without_trying_points():
+    place = Index.of(Axis("s", 5000)) - 1
+    assert interval(place // 2, (Bound(place, 0, 4000),)) == (0, 1999)
+    assert interval(place * -3 + 7, (Bound(place, 0, 4000),)) == (7 - 3 * 3999, 7)
 
 
 def test_windows_are_proven_without_trying_points():
