@@ -1,32 +1,153 @@
-"""From a graph to something that runs."""
+"""The pipeline from a graph to something that runs: passes, fusion, plan, backend."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from euler_ir import interpreter
-from euler_ir.errors import ExecutionError
-from euler_ir.graph import Graph
+from euler_ir.dtypes import as_dtype
+from euler_ir.errors import DTypeError, ExecutionError
+from euler_ir.graph import Graph, Value
+from euler_ir.passes.cse import MergeEqual
+from euler_ir.passes.dce import RemoveDead
+from euler_ir.passes.fuse import FusedGraph, fuse
+from euler_ir.passes.legalize import Legalize
+from euler_ir.passes.manager import OnPass, PassManager
+from euler_ir.passes.pipeline import default_pipeline
+from euler_ir.passes.simplify import Simplify
+from euler_ir.plan.build import build_plan
+from euler_ir.plan.plan import Plan
 from euler_ir.state import State, check_array
+from euler_ir.verify import verify
+
+BACKENDS = ("cpu", "reference")
+
+
+@dataclass(frozen=True)
+class Stages:
+    """A graph at each level on its way down: after the passes, cut into groups, and planned."""
+
+    optimized: Graph
+    fused: FusedGraph
+    plan: Plan
+
+
+def lower(graph: Graph, verify_each: bool = False, on_pass: OnPass | None = None) -> Stages:
+    """``graph`` at every level below it, down to the plan, which is the same for every backend."""
+    passes = (*default_pipeline(), Legalize(), Simplify(), MergeEqual(), RemoveDead())
+    optimized = PassManager(passes, verify_each, on_pass).run(graph)
+    fused = fuse(optimized)
+    return Stages(optimized, fused, build_plan(fused))
 
 
 class Executable:
     """A compiled graph. ``executable(state, name=array, ...)`` runs it once and returns its outputs by name."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, stages: Stages, program) -> None:
         self.graph = graph
+        self.stages = stages
+        self.program = program
+        self._inputs = {leaf.op.attributes["name"]: leaf for leaf in graph.inputs}
+        self._kept = {leaf.op.attributes["name"]: leaf for leaf in (*graph.parameters, *graph.states)}
+        self._numbers = {
+            buffer.name: number
+            for number, buffer in enumerate(stages.plan.buffers)
+            if buffer.place in ("input", "parameter", "state")
+        }
+        # Types are checked once for each State: its arrays never move nor change type.
+        self._checked: State | None = None
+        self._kept_arrays: dict[int, np.ndarray] = {}
+
+    @property
+    def plan(self) -> Plan:
+        return self.stages.plan
 
     def __call__(self, state: State | None = None, **inputs) -> dict[str, np.ndarray]:
-        leaves = dict(inputs)
-        for leaf in (*self.graph.parameters, *self.graph.states):
-            name = leaf.op.attributes["name"]
-            check_array(state[name], leaf, name)
-            leaves[name] = state[name]
-        outputs, updates = interpreter.run(self.graph, leaves)
-        for name, array in updates.items():
-            state[name] = array
+        """Run once. Inputs are arrays of the declared shapes, or what numpy makes arrays of without losing anything.
+
+        Outputs are new arrays, which no later call overwrites; updates are written into ``state``. Raises ExecutionError
+        for a missing or unknown input, a wrong shape, a dtype that does not convert exactly, or an index out of range.
+        """
+        arrays = dict(self._state_arrays(state))
+        unknown = [name for name in inputs if name not in self._inputs]
+        if unknown:
+            raise ExecutionError(f"{self.graph.name!r} has no input {unknown[0]!r}", hint=self._input_list())
+        for name, leaf in self._inputs.items():
+            if name not in inputs:
+                raise ExecutionError(f"input {name!r} is missing", location=leaf.op.location, hint=self._input_list())
+            arrays[self._numbers[name]] = _as_input(name, leaf, inputs[name])
+        outputs = {}
+        for name, number in self.plan.outputs.items():
+            type = self.plan.buffers[number].type
+            outputs[name] = arrays[number] = np.empty(type.shape, type.dtype.numpy)
+        self.program.run(arrays)
         return outputs
+
+    def _state_arrays(self, state: State | None) -> dict[int, np.ndarray]:
+        if self._kept and not isinstance(state, State):
+            raise ExecutionError(
+                f"{self.graph.name!r} has parameters or state, so the first argument is a State, not {state!r}",
+                hint="make one with initial_state(graph)",
+            )
+        if state is not self._checked or not self._kept_arrays:
+            for name, leaf in self._kept.items():
+                if name not in state:
+                    raise ExecutionError(
+                        f"{leaf.op.name} {name!r} is not in the State",
+                        location=leaf.op.location,
+                        hint="state.add(graph) begins what is missing",
+                    )
+                check_array(state[name], leaf, name)
+            self._kept_arrays = {self._numbers[name]: state[name] for name in self._kept}
+            self._checked = state
+        return self._kept_arrays
+
+    def _input_list(self) -> str:
+        return "its inputs are " + (", ".join(f"{n}: {leaf.type}" for n, leaf in self._inputs.items()) or "none")
+
+
+def _as_input(name: str, leaf: Value, given) -> np.ndarray:
+    """``given`` as a contiguous array of the type of ``leaf``."""
+    try:
+        array = np.asarray(given)
+        declared = leaf.dtype.numpy
+        if array.dtype != declared:
+            converts = array.size == 0 or not isinstance(given, (np.ndarray, np.generic))
+            if not converts and not np.can_cast(array.dtype, declared, "safe"):
+                raise DTypeError(f"{array.dtype} does not convert to {leaf.dtype} without loss")
+            array = array.astype(declared)
+    except (DTypeError, TypeError, ValueError) as error:
+        raise ExecutionError(
+            f"input {name!r} needs {leaf.type}: {error}", location=leaf.op.location, hint="convert it with astype"
+        ) from None
+    if array.shape != leaf.shape:
+        raise ExecutionError(
+            f"input {name!r} needs {leaf.type}, not {as_dtype(array.dtype)}[{', '.join(map(str, array.shape))}]",
+            location=leaf.op.location,
+        )
+    return np.ascontiguousarray(array).reshape(leaf.shape)
 
 
 def compile(graph: Graph, backend: str = "cpu", threads: int | None = None) -> Executable:
-    return Executable(graph)
+    """Compile ``graph`` for ``backend``: 'cpu' (LLVM) or 'reference' (the same plan run in numpy, slow).
+
+    ``threads`` is the number of worker threads of the CPU backend, by default all cores; results do not depend on it.
+    Raises VerifyError for a malformed graph, LoweringError for what has no code, ValueError for an unknown backend.
+    """
+    verify(graph)
+    stages = lower(graph)
+    return Executable(graph, stages, _program(stages.plan, backend, threads))
+
+
+def _program(plan: Plan, backend: str, threads: int | None):
+    # Backends are imported when asked for: `import euler_ir` needs neither LLVM nor CUDA.
+    if backend == "cpu":
+        from euler_ir.backends.cpu.program import CpuProgram
+
+        return CpuProgram(plan, threads)
+    if backend == "reference":
+        from euler_ir.backends.reference import ReferenceProgram
+
+        return ReferenceProgram(plan)
+    raise ValueError(f"unknown backend {backend!r}: use one of {', '.join(BACKENDS)}")

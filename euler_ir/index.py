@@ -6,6 +6,7 @@ range of every expression is known: ``(128 i + j) // 128`` is ``i`` when ``0 <= 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,7 +82,7 @@ Atom = Axis | Dynamic | Quotient | Remainder
 
 @dataclass(frozen=True)
 class Index:
-    """``constant + sum of coefficient * atom``. Terms have distinct atoms in the order in which they came up."""
+    """``constant + sum of coefficient * atom``. Terms have distinct atoms, sorted, so that equal sums are equal."""
 
     terms: tuple[tuple[Atom, int], ...] = ()
     constant: int = 0
@@ -106,7 +107,10 @@ class Index:
         factors = dict(self.terms)
         for atom, factor in other.terms:
             factors[atom] = factors.get(atom, 0) + factor
-        return Index(tuple((a, f) for a, f in factors.items() if f), self.constant + other.constant)._rejoined()
+        terms = [(atom, factor) for atom, factor in factors.items() if factor]
+        if len(terms) > 1:
+            terms.sort(key=_position)
+        return Index(tuple(terms), self.constant + other.constant)._rejoined()
 
     def _rejoined(self) -> Index:
         """With ``d (x // d) + x % d`` replaced by ``x``: reshaping there and back leaves nothing."""
@@ -141,10 +145,12 @@ class Index:
         low, high = rest.bounds
         if low // divisor == high // divisor:
             return quotient + low // divisor
+        coarse = rest._coarsened(divisor)
+        if coarse is not None:
+            unit, units, _ = coarse
+            return quotient + units // (divisor // unit)
         if len(rest.terms) == 1 and rest.constant == 0:
             atom, factor = rest.terms[0]
-            if factor > 0 and divisor % factor == 0 and isinstance(atom, (Axis, Dynamic)):
-                return quotient + Index(((Quotient(Index(((atom, 1),)), divisor // factor), 1),))
             if factor == 1 and isinstance(atom, Quotient):
                 return quotient + atom.dividend // (atom.divisor * divisor)
         return quotient + Index(((Quotient(rest, divisor), 1),))
@@ -154,6 +160,10 @@ class Index:
         low, high = rest.bounds
         if low // divisor == high // divisor:
             return rest - low // divisor * divisor
+        coarse = rest._coarsened(divisor)
+        if coarse is not None:
+            unit, units, remainder = coarse
+            return units % (divisor // unit) * unit + remainder
         if len(rest.terms) == 1 and rest.constant == 0:
             atom, factor = rest.terms[0]
             if factor == 1 and isinstance(atom, Remainder) and atom.divisor % divisor == 0:
@@ -166,6 +176,22 @@ class Index:
         rest = tuple((atom, factor) for atom, factor in self.terms if factor % divisor)
         part = self.constant % divisor
         return Index(multiple, self.constant - part), Index(rest, part)
+
+    def _coarsened(self, divisor: int) -> tuple[int, Index, Index] | None:
+        """This as ``unit * units + remainder`` where ``unit`` divides ``divisor`` and 0 <= remainder < unit, if it can be.
+
+        Then the remainder has no say in the quotient: ``(512 m + k) // 65536`` is ``m // 128`` when ``0 <= k < 512``.
+        """
+        for factor in sorted({abs(factor) for _, factor in self.terms}, reverse=True):
+            unit = math.gcd(factor, divisor)
+            if unit in (1, divisor):
+                continue
+            multiple, remainder = self._split(unit)
+            low, high = remainder.bounds
+            if multiple.terms and 0 <= low and high < unit:
+                units = Index(tuple((atom, f // unit) for atom, f in multiple.terms), multiple.constant // unit)
+                return unit, units, remainder
+        return None
 
     def axes(self) -> list[Axis]:
         """The axes in it, also inside quotients and remainders, each once."""
@@ -233,6 +259,13 @@ def _product(factor: int, atom: Atom) -> str:
         return str(atom)
     text = str(atom) if isinstance(atom, (Axis, Dynamic)) else f"({atom})"
     return f"-{text}" if factor == -1 else f"{factor} {text}"
+
+
+def _position(term: tuple[Atom, int]) -> tuple[int, str]:
+    """Where a term stands in a sum: axes by name, then dynamic indices, then the rest."""
+    atom, _ = term
+    rank = 0 if isinstance(atom, Axis) else 1 if isinstance(atom, Dynamic) else 2
+    return rank, str(atom)
 
 
 @dataclass(frozen=True)

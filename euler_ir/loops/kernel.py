@@ -48,8 +48,8 @@ class IndexValue:
 class CheckIndex:
     """``result`` (i64) is the integer scalar ``value``, for use as ``Dynamic(result, extent)``.
 
-    When ``conditions`` hold and it is outside of 0..extent-1 the launch reports fault number ``fault`` and goes on
-    with index 0.
+    When ``conditions`` hold and it is outside of 0..extent-1 the launch reports fault number ``fault`` (1 or more) and
+    goes on with index 0.
     """
 
     result: str

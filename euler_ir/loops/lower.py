@@ -37,7 +37,7 @@ _WORTH_KEEPING = frozenset(("exp", "log", "tanh", "erf", "erfc", "sin", "cos", "
 
 @dataclass(frozen=True)
 class LoweredGroup:
-    """A nest, the value that each of its parameters holds, and the operator behind each fault number."""
+    """A nest, the value that each of its parameters holds, and the operators behind fault numbers 1, 2, ..."""
 
     nest: Nest
     arguments: tuple[Value, ...]
@@ -319,7 +319,7 @@ class _Lowering:
         if op not in self.faults:
             self.faults.append(op)
         result = self._name()
-        self._statement(CheckIndex(result, chosen, extent, self.faults.index(op), conditions))
+        self._statement(CheckIndex(result, chosen, extent, 1 + self.faults.index(op), conditions))
         self.scopes[-1].checked.add(result)
         return Dynamic(result, extent)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from euler_ir.index import Index
 from euler_ir.loops.kernel import Load, Loop, Nest, Statement, Store
 
 
@@ -17,11 +16,7 @@ def can_overwrite(nest: Nest, source: str, target: str) -> bool:
     if len(stores) != 1 or any(s.accumulate for _, s in _placed(nest.body) if isinstance(s, Store) and s.buffer == target):
         return False
     (written, at) = stores[0]
-    return all(place <= written and _same(index, at) and not guarded for place, index, guarded in loads)
-
-
-def _same(index: Index, other: Index) -> bool:
-    return index.constant == other.constant and dict(index.terms) == dict(other.terms)
+    return all(place <= written and index == at and not guarded for place, index, guarded in loads)
 
 
 def _placed(body: tuple[Statement, ...]) -> Iterator[tuple[int, Statement]]:

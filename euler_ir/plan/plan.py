@@ -31,7 +31,7 @@ class PlannedBuffer:
 
 @dataclass(frozen=True)
 class KernelStep:
-    """Launch ``kernel``: nest n works on the buffers ``arguments[n]``, its faults begin at ``faults[n]``.
+    """Launch ``kernel``: nest n works on the buffers ``arguments[n]``; its fault number 1 is ``faults[n]`` of the plan.
 
     ``shared[n]`` holds the positions of arguments whose memory another argument of the nest overwrites in place.
     ``scope`` names the modules whose operators it runs.

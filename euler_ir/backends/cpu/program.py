@@ -1,0 +1,88 @@
+"""A plan compiled for this CPU: one call a step, no Python and no allocation between its first and last kernel."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import threading
+from collections.abc import Mapping
+
+import numpy as np
+
+from euler_ir.backends.base import Program, raise_fault
+from euler_ir.backends.cpu.jit import LoadedCode, assembly, compile_object, optimized_ir
+from euler_ir.backends.cpu.step import STEP_SYMBOL, StepWriter
+from euler_ir.backends.cpu.worker_pool import get_pool
+from euler_ir.errors import LoweringError
+from euler_ir.plan.plan import Plan
+
+
+class CpuProgram(Program):
+    """``plan`` compiled and linked, with its arena. Runs of several Python threads take turns.
+
+    ``threads`` is the number of worker threads (by default all cores); it never changes a bit of the result.
+    """
+
+    def __init__(self, plan: Plan, threads: int | None = None) -> None:
+        self.plan = plan
+        self.pool = get_pool(threads)
+        self._writer = StepWriter(plan)
+        self._step_text = self._writer.step_module()
+        self._nests_text = self._writer.nests.render()
+        objects = [compile_object(text) for text in (self._step_text, self._nests_text)]
+        self._code = LoadedCode(objects, [STEP_SYMBOL])
+        self._address = self._code.address(STEP_SYMBOL)
+        self._arena = _allocate_arena(plan.arena_bytes)
+        self._faults = np.zeros(len(plan.faults) + 1, np.int32)
+        self._pointers = (ctypes.c_void_p * (2 + len(self._writer.slots)))()
+        self._pointers[0], self._pointers[1] = self._arena.ctypes.data, self._faults.ctypes.data
+        for number, array in plan.constants.items():
+            self._pointers[self._writer.slots[number]] = _pointer(array)
+        self._lock = threading.Lock()
+
+    def run(self, arrays: Mapping[int, np.ndarray]) -> None:
+        slots = self._writer.slots
+        with self._lock:
+            for number, array in arrays.items():
+                self._pointers[slots[number]] = array.ctypes.data
+            self.pool.run(self._address, ctypes.addressof(self._pointers))
+            if self.plan.faults:
+                self._raise_fault()
+
+    def _raise_fault(self) -> None:
+        found = np.flatnonzero(self._faults)
+        if found.size:
+            first = int(found[0])
+            number = first + int(self._faults[first]) - 1
+            self._faults.fill(0)
+            raise_fault(self.plan, number)
+
+    def llvm_ir(self) -> str:
+        """The LLVM IR of the step and of its loop nests, after the passes."""
+        return optimized_ir(self._step_text) + optimized_ir(self._nests_text)
+
+    def assembly(self) -> str:
+        """The assembly of the step and of its loop nests."""
+        return assembly(self._step_text) + assembly(self._nests_text)
+
+
+def _allocate_arena(nbytes: int) -> np.ndarray:
+    """Zeroed memory on a cache line; in huge pages where the system grants them, which are far faster to touch first.
+
+    Raises LoweringError when the system has not got as much.
+    """
+    if not nbytes:
+        return np.zeros(0, np.uint8)
+    try:
+        pages = mmap.mmap(-1, nbytes)
+    except (OSError, ValueError, OverflowError) as error:
+        raise LoweringError(f"no memory for an arena of {nbytes} bytes", details=(str(error),)) from None
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.uint8)
+
+
+def _pointer(array: np.ndarray) -> int:
+    if not array.flags.c_contiguous:
+        raise LoweringError("a constant is not contiguous in memory")
+    return array.ctypes.data

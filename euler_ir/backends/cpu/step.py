@@ -1,0 +1,162 @@
+"""A plan as one LLVM function, entered once by every worker thread and run to the end of the step.
+
+    void @eir_step(i32 thread, i32 threads, ptr argument, ptr barrier)
+
+``argument`` is an array of pointers: the arena, the faults, then every buffer outside of the arena. Phases are parted by
+barriers; the tasks of a phase are dealt to the threads in contiguous shares, so that neighbouring threads work on
+neighbouring memory.
+"""
+
+from __future__ import annotations
+
+from euler_ir.backends.cpu.codegen import ModuleText
+from euler_ir.backends.cpu.openblas import gemm_ir
+from euler_ir.backends.cpu.widths import task_count
+from euler_ir.backends.cpu.worker_pool import BARRIER_DECLARATION
+from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep, Plan, PlannedView, Step
+
+STEP_SYMBOL = "eir_step"
+COPY_PIECE = 1 << 16
+"""Bytes that a thread copies at a time."""
+
+_SHARE = """
+define internal i64 @eir_share(i64 %tasks, i32 %part, i32 %parts) alwaysinline {
+  %wide.part = zext i32 %part to i64
+  %wide.parts = zext i32 %parts to i64
+  %scaled = mul i64 %tasks, %wide.part
+  %share = udiv i64 %scaled, %wide.parts
+  ret i64 %share
+}
+"""
+
+
+class StepWriter:
+    """Writes the step function of ``plan``; ``nests`` is the module that the loop nests go to."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.nests = ModuleText()
+        self.lines: list[str] = []
+        self.parameters: dict[str, int] = {}
+        self.counter = 0
+        outside = [n for n, buffer in enumerate(plan.buffers) if buffer.place != "arena"]
+        self.slots = {number: position + 2 for position, number in enumerate(outside)}
+
+    def step_module(self) -> str:
+        """The module that holds the step function; it calls the functions of ``nests``, which it declares."""
+        needs_barrier = False
+        for phase in self.plan.phases:
+            if not phase:
+                continue
+            if needs_barrier:
+                self.lines.append("  call void @eir_barrier(ptr %barrier, i32 %threads)")
+            needs_barrier = True
+            turn = 0
+            for step in phase:
+                turn = self._step(step, turn)
+        declarations = [
+            f"declare void @{symbol}(i64, i64, ptr{', ptr' * count})" for symbol, count in self.parameters.items()
+        ]
+        pointers = [
+            f"  %slot{position} = getelementptr ptr, ptr %argument, i64 {position}\n"
+            f"  %p{position} = load ptr, ptr %slot{position}"
+            for position in (0, 1, *self.slots.values())
+        ]
+        body = "\n".join([*pointers, *self.lines])
+        return (
+            "\n".join(declarations)
+            + f"\n{BARRIER_DECLARATION}\n"
+            + "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
+            + _SHARE
+            + gemm_ir()
+            + f"define void @{STEP_SYMBOL}(i32 %thread, i32 %threads, ptr %argument, ptr %barrier) nounwind {{\n"
+            + f"entry:\n{body}\n  ret void\n}}\n"
+        )
+
+    def _name(self, stem: str) -> str:
+        self.counter += 1
+        return f"%{stem}{self.counter}"
+
+    def _pointer(self, buffer: int, offset: int = 0) -> str:
+        """A register that points ``offset`` bytes into a buffer."""
+        planned = self.plan.buffers[buffer]
+        base = "%p0" if planned.place == "arena" else f"%p{self.slots[buffer]}"
+        offset += planned.offset
+        if not offset:
+            return base
+        name = self._name("a")
+        self.lines.append(f"  {name} = getelementptr i8, ptr {base}, i64 {offset}")
+        return name
+
+    def _step(self, step: Step, turn: int) -> int:
+        """Write one step; ``turn`` rotates the threads so that small pieces of work do not all fall to the first."""
+        if isinstance(step, KernelStep):
+            for nest in range(len(step.kernel.nests)):
+                turn = self._nest(step, nest, turn)
+        elif isinstance(step, MatmulStep):
+            self._matmul(step)
+        else:
+            self._copy(step)
+        return turn
+
+    def _nest(self, step: KernelStep, position: int, turn: int) -> int:
+        nest = step.kernel.nests[position]
+        tasks = task_count(nest)
+        if not tasks:
+            return turn
+        symbol = self.nests.add(nest, step.shared[position])
+        self.parameters[symbol] = len(nest.parameters)
+        begin, end = self._share(tasks, turn)
+        fault = self._name("fault")
+        self.lines.append(f"  {fault} = getelementptr i32, ptr %p1, i64 {step.faults[position]}")
+        pointers = "".join(f", ptr {self._pointer(buffer)}" for buffer in step.arguments[position])
+        self.lines.append(f"  call void @{symbol}(i64 {begin}, i64 {end}, ptr {fault}{pointers})")
+        return turn + tasks
+
+    def _share(self, tasks: int, turn: int) -> tuple[str, str]:
+        """Registers with the first and the last (excluded) of ``tasks`` for this thread, counted from thread ``turn``."""
+        shifted, part, after, begin, end = (self._name(stem) for stem in ("s", "part", "after", "begin", "end"))
+        self.lines += [
+            f"  {shifted} = add i32 %thread, {turn % (1 << 16)}",
+            f"  {part} = urem i32 {shifted}, %threads",
+            f"  {after} = add i32 {part}, 1",
+            f"  {begin} = call i64 @eir_share(i64 {tasks}, i32 {part}, i32 %threads)",
+            f"  {end} = call i64 @eir_share(i64 {tasks}, i32 {after}, i32 %threads)",
+        ]
+        return begin, end
+
+    def _matmul(self, step: MatmulStep) -> None:
+        scalar = {"f32": "float", "f64": "double"}[step.dtype.name]
+        batch = (1,) * (2 - len(step.batch)) + step.batch
+
+        def strides(view: PlannedView) -> str:
+            return ", ".join(f"i64 {stride}" for stride in (0,) * (2 - len(view.batch_strides)) + view.batch_strides)
+
+        def pointer(view: PlannedView) -> str:
+            return f"ptr {self._pointer(view.buffer, view.offset * step.dtype.itemsize)}, i64 {view.leading}"
+
+        arguments = [
+            "i32 %thread, i32 %threads",
+            f"i1 {str(step.left.transposed).lower()}, i1 {str(step.right.transposed).lower()}",
+            f"i64 {step.rows}, i64 {step.columns}, i64 {step.inner}, {scalar} 1.0",
+            pointer(step.left),
+            pointer(step.right),
+            f"{scalar} 0.0, {pointer(step.result)}",
+            f"i64 {batch[0]}, i64 {batch[1]}",
+            *(strides(view) for view in (step.left, step.right, step.result)),
+        ]
+        self.lines.append(f"  call void @eir_gemm_{step.dtype}({', '.join(arguments)})")
+
+    def _copy(self, step: CopyStep) -> None:
+        """Pieces of the copy are dealt to the threads in contiguous shares of bytes."""
+        nbytes = self.plan.buffers[step.source].type.nbytes
+        if not nbytes:
+            return
+        begin, end = self._share(nbytes, 0)
+        length, source, target = (self._name(stem) for stem in ("length", "source", "target"))
+        self.lines += [
+            f"  {length} = sub i64 {end}, {begin}",
+            f"  {source} = getelementptr i8, ptr {self._pointer(step.source)}, i64 {begin}",
+            f"  {target} = getelementptr i8, ptr {self._pointer(step.target)}, i64 {begin}",
+            f"  call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {length}, i1 false)",
+        ]

@@ -1,0 +1,62 @@
+"""The plan run in numpy by the interpreter of the Loop IR: slow, and independent of every code generator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from euler_ir.backends.base import Program, raise_fault
+from euler_ir.loops.interpreter import run_nest
+from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep, Plan, PlannedView
+
+
+class ReferenceProgram(Program):
+    """Runs the steps one by one; the arena is an array whose unused bytes are poisoned before each run."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.arena = np.empty(plan.arena_bytes, np.uint8)
+
+    def run(self, arrays: Mapping[int, np.ndarray]) -> None:
+        self.arena.fill(0xFF)
+        flat = [self._flat(number, arrays) for number in range(len(self.plan.buffers))]
+        for step in self.plan.steps():
+            if isinstance(step, CopyStep):
+                flat[step.target][...] = flat[step.source]
+            elif isinstance(step, MatmulStep):
+                _matmul(step, flat)
+            else:
+                self._kernel(step, flat)
+
+    def _flat(self, number: int, arrays: Mapping[int, np.ndarray]) -> np.ndarray:
+        buffer = self.plan.buffers[number]
+        if buffer.place == "arena":
+            memory = self.arena[buffer.offset : buffer.offset + buffer.type.nbytes]
+            return memory.view(buffer.type.dtype.numpy)
+        return (self.plan.constants[number] if buffer.place == "constant" else arrays[number]).reshape(-1)
+
+    def _kernel(self, step: KernelStep, flat: list[np.ndarray]) -> None:
+        for nest, arguments, first, shared in zip(step.kernel.nests, step.arguments, step.faults, step.shared):
+            # The interpreter poisons outputs first, so an input that is overwritten in place is read from a copy.
+            roles = [parameter.role for parameter in nest.parameters]
+            given = [
+                flat[b].copy() if n in shared and roles[n] == "input" else flat[b] for n, b in enumerate(arguments)
+            ]
+            faults = run_nest(nest, given)
+            if faults:
+                raise_fault(self.plan, first + faults[0] - 1)
+
+
+def _matmul(step: MatmulStep, flat: list[np.ndarray]) -> None:
+    left = _view(flat, step.left, step.batch, step.rows, step.inner)
+    right = _view(flat, step.right, step.batch, step.inner, step.columns)
+    _view(flat, step.result, step.batch, step.rows, step.columns)[...] = np.matmul(left, right)
+
+
+def _view(flat: list[np.ndarray], view: PlannedView, batch: tuple[int, ...], rows: int, columns: int) -> np.ndarray:
+    array = flat[view.buffer][view.offset :]
+    steps = (*view.batch_strides, *((1, view.leading) if view.transposed else (view.leading, 1)))
+    return np.lib.stride_tricks.as_strided(
+        array, (*batch, rows, columns), tuple(step * array.itemsize for step in steps)
+    )
