@@ -23,6 +23,10 @@ FLOATS = ("f32", "f64", "f16", "bf16")
 INTEGERS = ("i32", "i64", "i8", "u8")
 NUMBERS = FLOATS + INTEGERS
 ALL = NUMBERS + ("bool",)
+TORCH = {
+    "f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16,
+    "i32": torch.int32, "i64": torch.int64, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool,
+}  # fmt: skip
 
 # -- operands ----------------------------------------------------------------------------------------------------------
 
@@ -542,16 +546,12 @@ def saturate(target):
     return by_python(of_scalar, result=target)
 
 
-_TORCH = {
-    "f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16,
-    "i32": torch.int32, "i64": torch.int64, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool,
-}  # fmt: skip
 for _source in ALL:
     for _target in ALL:
         if _source in FLOATS and _target in INTEGERS:
-            _reference = saturate(_TORCH[_target])
+            _reference = saturate(TORCH[_target])
         else:
-            _reference = lambda x, target=_TORCH[_target]: x.to(target)  # noqa: E731
+            _reference = lambda x, target=TORCH[_target]: x.to(target)  # noqa: E731
         for _make in (normal, special):
             case(
                 "cast",
@@ -560,6 +560,16 @@ for _source in ALL:
                 _reference,
                 Input((21,), _source, _make),
             )
+ENDS = [end + offset for end in (0, 127, -128, 255, 2**31 - 1, -(2**31), 2.0**63) for offset in (-1, -0.5, 0, 0.5, 1)]
+for _source in FLOATS:
+    for _target in INTEGERS:
+        case(
+            "cast",
+            f"cast at the ends of {_target}",
+            lambda x, target=_target: T.cast(x, target),
+            saturate(TORCH[_target]),
+            Input((len(ENDS),), _source, fixed(ENDS)),
+        )
 case(
     "cast",
     "cast f32 to f16 and back",

@@ -8,25 +8,14 @@ import zlib
 import ml_dtypes
 import numpy as np
 import torch
-from cases import CASES, Case
+from cases import CASES, TORCH, Case
 
 import euler_ir as ei
 from euler_ir.dtypes import accumulation_dtype, as_dtype
 
 BACKENDS = ("reference", "cpu")
 
-_TORCH = {
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "f32": torch.float32,
-    "f64": torch.float64,
-    "i8": torch.int8,
-    "u8": torch.uint8,
-    "i32": torch.int32,
-    "i64": torch.int64,
-    "bool": torch.bool,
-}
-_DTYPE_OF_TORCH = {torch_dtype: as_dtype(name) for name, torch_dtype in _TORCH.items()}
+_DTYPE_OF_TORCH = {torch_dtype: as_dtype(name) for name, torch_dtype in TORCH.items()}
 
 
 def run(graph: ei.Graph, inputs: dict[str, np.ndarray], backend: str) -> dict[str, np.ndarray]:
