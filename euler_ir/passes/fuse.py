@@ -9,7 +9,7 @@ on no tensor at all, belong to no group: whoever reads them computes the index i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from euler_ir.graph import Graph, Op, Value
@@ -87,6 +87,8 @@ class _Fusion:
         self.groups: list[Group] = []
         self.home: dict[Value, Group] = {}
         self.inline_depth: dict[Value, int] = {}
+        self.readers: dict[int, dict[int, None]] = {}  # by the order of groups: which groups read which
+        self.absorbed: dict[int, int] = {}
         self.stored: dict[Value, None] = {}
         self.movable: dict[Value, Group] = {}
         self.repeatable: dict[Value, tuple[int, frozenset[Value]]] = {}
@@ -137,6 +139,7 @@ class _Fusion:
                 if root is None or not self._is_aligned(op, root, group):
                     continue
                 if _is_parallel(group.frame, group.reduced or ()) if full else group.reduced:
+                    self._absorb_siblings(op, root, bases, group)
                     self._add(op, group, root)
                     return
         self._start("pointwise", op)
@@ -174,6 +177,7 @@ class _Fusion:
         self.groups.append(group)
         group.ops.extend(call.ops)
         self.home[call.result] = group
+        self._note_reads((call.left.source, call.right.source), group)
         self._store(call.result)
         return call.ops
 
@@ -187,6 +191,38 @@ class _Fusion:
         group.ops.append(op)
         group.roots[op.result] = root
         self.home[op.result] = group
+        self._note_reads(self._bases(op), group)
+
+    def _note_reads(self, bases: Iterable[Value], group: Group) -> None:
+        for base in bases:
+            home = self.home.get(base)
+            if home is not None and home is not group:
+                self.readers.setdefault(home.order, {})[group.order] = None
+
+    def _absorb_siblings(self, op: Op, root: Indices, bases: list[Value], group: Group) -> None:
+        """Take into ``group`` the other pointwise groups of the same frame that ``op`` reads, where nothing in between
+        needs them: the moments of an optimiser and the step that follows from both become one loop.
+        """
+        for base in bases:
+            other = self.home.get(base)
+            if other is None or other is group or other.kind != "pointwise" or other.frame != group.frame:
+                continue
+            needed_before = any(self._runs_at(reader) <= group.order for reader in self.readers.get(other.order, ()))
+            fits = len(other.ops) + len(group.ops) < MAX_OPS
+            if needed_before or not fits or not self._is_aligned(op, root, other):
+                continue
+            group.ops[:0] = other.ops
+            group.roots.update(other.roots)
+            self.home.update(dict.fromkeys(other.roots, group))
+            self.readers.setdefault(group.order, {}).update(self.readers.pop(other.order, {}))
+            self.absorbed[other.order] = group.order
+            other.ops, other.roots = [], {}
+
+    def _runs_at(self, order: int) -> int:
+        """The order at which what was placed at ``order`` runs now."""
+        while order in self.absorbed:
+            order = self.absorbed[order]
+        return order
 
     def _store(self, value: Value) -> None:
         """Have ``value`` put into memory; one that has no group gets one of its own."""
@@ -279,10 +315,10 @@ class _Fusion:
                     self.movable[value] = targets.pop()
 
     def _work_again(self, op: Op, group: Group) -> tuple[int, frozenset[Value]] | None:
-        """The work and the full-sized tensors that computing ``op`` in another group takes; None when it is too much.
+        """The work and the tensors that computing ``op`` in another group takes; None when it is too much.
 
-        It may read one full-sized tensor, so that no more memory is read than the value itself would take, and only
-        one that is in memory anyway.
+        Those that are not small beside it may together be hardly larger, so that no more memory is read than the value
+        itself would take, and they must be in memory anyway.
         """
         if op.definition.family != "elementwise":
             return None
@@ -290,11 +326,13 @@ class _Fusion:
         for base in self._bases(op):
             if base in self.repeatable:
                 cost, tensors = cost + self.repeatable[base][0], tensors | self.repeatable[base][1]
-            elif base.size * 4 > op.result.size:
+            elif base.type.nbytes * 8 > op.result.type.nbytes:
                 if self.home.get(base) is group and base not in self.stored:
                     return None
                 tensors = tensors | {base}
-        return (cost, tensors) if cost <= MAX_RECOMPUTED_COST and len(tensors) <= 1 else None
+        read = sum(tensor.type.nbytes for tensor in tensors)
+        fits = cost <= MAX_RECOMPUTED_COST and read * 4 <= op.result.type.nbytes * 5
+        return (cost, tensors) if fits else None
 
     def _find_inputs(self) -> None:
         """Fill in what each group reads from and writes to memory, readers before what they read; drop idle groups."""
