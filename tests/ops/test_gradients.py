@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from cases import CASES, FLOATS
-from harness import BACKENDS, arrays_of, as_torch, feeds, operands, run
+from harness import BACKENDS, arrays_of, as_torch, executable, feeds, operands, run
 
 import euler_ir as ei
 from euler_ir import tensor as T
@@ -83,15 +83,15 @@ def _measure(cases, backend):
         outputs = _build(graph, index, case)
         graph.set_outputs(**{f"out{index}_{kind}": value for kind, value in outputs.items()})
         fed.update(feeds(index, case, arrays_of(case)))
-    executable = ei.compile(graph, backend=backend)
+    compiled = executable(graph, backend)
     moved = {}
     for side in (-1, 1):
         arrays = dict(fed)
         for index, case in cases:
             for position, direction in zip(_float_operands(case), _directions(case)):
                 arrays[f"case{index}_{position}"] = fed[f"case{index}_{position}"] + side * STEP * direction
-        moved[side] = executable(None, **arrays)
-    here = executable(None, **fed)
+        moved[side] = compiled(None, **arrays)
+    here = compiled(None, **fed)
     prefixes = {index: f"out{index}_" for index, _ in cases}
     return {
         index: [

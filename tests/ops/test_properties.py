@@ -20,7 +20,7 @@ def evaluate(build, *arrays):
     graph = ei.Graph("property")
     inputs = [graph.input(f"x{position}", array.shape, array.dtype) for position, array in enumerate(arrays)]
     graph.set_outputs(value=build(*inputs))
-    return run(graph, {f"x{position}": array for position, array in enumerate(arrays)}, "reference")["value"]
+    return run(graph, {f"x{position}": array for position, array in enumerate(arrays)}, "interpreter")["value"]
 
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)

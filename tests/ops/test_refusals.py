@@ -188,7 +188,8 @@ def test_an_index_out_of_range_is_refused_at_run_time(index, backend):
             graph.set_outputs(value=build(graph.input("x", (4,)), graph.input("i", (2,), "i64")))
         with pytest.raises(ExecutionError) as caught:
             run(graph, {"x": np.zeros(4, np.float32), "i": np.array([0, index])}, backend)
-        assert str(index) in str(caught.value) and "0..3" in str(caught.value)
+        assert "0..3" in str(caught.value)
+        assert backend != "interpreter" or str(index) in str(caught.value)
         assert caught.value.location.file == __file__
 
 
