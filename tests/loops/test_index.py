@@ -159,6 +159,16 @@ def test_what_is_smaller_than_a_unit_has_no_say_in_the_quotient():
     assert (Index.of(m) * 512 + k) % 65536 == Index.of(m) % 128 * 512 + k
 
 
+@pytest.mark.parametrize("extent, factor", [(8, 1), (9, 1), (4, -1)])
+def test_what_reaches_another_unit_counts_in_the_quotient(extent, factor):
+    m, k = Axis("m", 6), Axis("k", extent)
+    index = Index.of(m) * 8 + Index.of(k) * factor
+    values = {m: np.arange(6)[:, None], k: np.arange(extent)}
+    number = 8 * values[m] + factor * values[k]
+    np.testing.assert_array_equal((index // 16).evaluate(values), number // 16)
+    np.testing.assert_array_equal((index % 16).evaluate(values), number % 16)
+
+
 def test_axes_and_dynamics_are_found_inside_of_quotients():
     index = (i * 3 + ROW + j) // 2
     assert index.axes() == [AXES[0], AXES[1]]
