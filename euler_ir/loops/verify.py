@@ -206,14 +206,17 @@ class _Verifier:
         return self._buffers[name]
 
     def _distinct(self, scope: _Scope, buffer: Buffer, store: Store) -> None:
-        """A dynamic index may depend on any axis, so only the interpreter sees whether it repeats."""
+        """Each point has locals of its own, so the lanes of a nest share outputs alone, those of a loop also locals.
+
+        A dynamic index may depend on any axis, so only the interpreter sees whether it repeats.
+        """
         if store.index.dynamics():
             return
-        apart = {scope.lanes} if scope.lanes else set()
-        if buffer.role == "output":
-            apart.update(self._nest.axes)
-        for axis in apart - set(store.index.axes()):
-            self._expect(axis.extent <= 1, "L12", f"the index of the store does not depend on axis {axis}", store)
+        lanes = (scope.lanes,) if scope.lanes and scope.lanes not in self._nest.axes else ()
+        apart = lanes if buffer.role == "local" else (*self._nest.axes, *lanes)
+        for axis in apart:
+            depends = axis.extent <= 1 or axis in store.index.axes()
+            self._expect(depends, "L12", f"the index of the store does not depend on axis {axis}", store)
 
     # -- indices -------------------------------------------------------------------------------------------------------
 

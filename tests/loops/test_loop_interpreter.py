@@ -191,6 +191,17 @@ def test_philox_gives_the_numbers_of_random_uniform(dtype):
     np.testing.assert_array_equal(run(nest, np.array([-3, 2**40 + 1])), expected)
 
 
+def test_each_lane_of_a_nest_has_its_own_scratch():
+    body = (
+        Load("v", f32, "x", Index.of(I)),
+        Store("cell", Index(), "v"),
+        Load("back", f32, "cell", Index()),
+        Store("y", Index.of(I), "back"),
+    )
+    buffers, cell, x = (Buffer("x", f32, 4, "input"), output(4)), Buffer("cell", f32, 1, "local"), normal(4)
+    np.testing.assert_array_equal(run(Nest(buffers, (I,), body, vector=True, locals=(cell,)), x), x)
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_iterations_that_meet_in_scratch_run_in_order(nested):
     """Fills one element again and again, and reads it back in the same iteration."""

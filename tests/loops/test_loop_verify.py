@@ -158,6 +158,7 @@ RIGHT = [
     nest(loop(axes=(J,)), loop(axes=(J,))),
     nest(loop(loop(axes=(Axis("k", 2),), vector=True))),
     nest(Store("t", Index(), "v"), Load("w", f32, "t", Index())),
+    nest(Store("t", Index(), "v"), Load("w", f32, "t", Index()), vector=True),
     nest(Constant("inf", f16, float("inf")), Constant("nan", f16, float("nan")), Constant("yes", bool_, True)),
     nest(Constant("half", bf16, 0.5), Constant("same", i32, 2.0), Constant("low", i8, -128)),
     nest(HALF, Compute("w", f32, "cast", ("half",)), Compute("z", bf16, "add", ("half", "half"))),
