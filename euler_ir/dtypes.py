@@ -88,17 +88,19 @@ _FROM_NUMPY = {numpy_dtype: DTYPES[name] for name, numpy_dtype in _NUMPY.items()
 
 
 def as_dtype(value) -> DType:
-    """The DType of a name ('f32'), a DType, or a numpy dtype. Raises DTypeError for anything else."""
+    """The DType of a name ('f32' or numpy's 'float32'), a DType, or a numpy dtype. Raises DTypeError for anything else."""
     if isinstance(value, DType):
         return value
     if isinstance(value, str) and value in DTYPES:
         return DTYPES[value]
     try:
-        return _FROM_NUMPY[np.dtype(value)]
+        dtype = np.dtype(value)
+        # numpy's type codes are not names here: its 'f8' is our f64.
+        if not isinstance(value, str) or value == dtype.name:
+            return _FROM_NUMPY[dtype]
     except (KeyError, TypeError):
-        raise DTypeError(
-            f"{value!r} is not an element type of euler_ir", hint=f"use one of {', '.join(DTYPES)}"
-        ) from None
+        pass
+    raise DTypeError(f"{value!r} is not an element type of euler_ir", hint=f"use one of {', '.join(DTYPES)}")
 
 
 def accumulation_dtype(dtype: DType) -> DType:

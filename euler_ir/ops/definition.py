@@ -26,7 +26,7 @@ class OpDefinition:
     downstream needs that result. A missing ``vjp`` says that no operand has a gradient.
     ``decompose(op)`` emits the operator as simpler ones and gives the values that stand for its results.
     ``index_map(op, indices)`` says of a movement which operand elements a result element is: the first ``Source`` whose
-    conditions hold.
+    conditions hold, and one always does.
     ``attributes`` maps each attribute to one of ATTRIBUTE_KINDS.
     """
 

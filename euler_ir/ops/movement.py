@@ -194,8 +194,7 @@ def _concatenate_source(op, indices):
         start += operand.shape[axis]
         if not inside.never:
             sources.append(Source(position, indices[:axis] + (place,) + indices[axis + 1 :], (inside,)))
-    last = sources[-1]
-    return (*sources[:-1], Source(last.operand, last.indices))
+    return tuple(sources) if len(sources) > 1 else (Source(sources[0].operand, sources[0].indices),)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------

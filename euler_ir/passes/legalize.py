@@ -22,21 +22,35 @@ LANES = 16
 
 @dataclass(frozen=True)
 class Legalize(Pass):
-    """Rewrite half sums, integer products, and thin or batched contractions into forms that lower."""
+    """Rewrite half and empty sums, integer products, and thin or batched contractions into forms that lower."""
 
     name = "legalize"
 
     def run(self, graph: Graph) -> Graph:
         rebuild = Rebuild(graph)
         for op in graph.ops:
-            rule = _RULES.get(op.name)
             with rebuild.target.derived_from(op):
-                value = rule(op, rebuild.operands(op)) if rule else None
+                value = self._legal(op, rebuild)
             if value is None:
                 rebuild.copy(op)
             else:
                 rebuild.replace(op, (value,))
         return rebuild.finish()
+
+    def _legal(self, op: Op, rebuild: Rebuild) -> Value | None:
+        """What replaces ``op``, or None when it is legal as it is."""
+        rule = _RULES.get(op.name)
+        reads_nothing = rule is not None and any(not operand.size for operand in op.operands)
+        if not op.definition.has_identity and (reads_nothing or not op.result.size):
+            return _from_nothing(op, rebuild.target)
+        return rule(op, rebuild.operands(op)) if rule else None
+
+
+def _from_nothing(op: Op, graph: Graph) -> Value:
+    """The result of an operator that has no elements, or that sums no elements: no loop has to run for it."""
+    type = op.result.type
+    value = _identity(op, op.operands[0]) if op.name in ("prod", "max", "min") else 0
+    return T.broadcast_to(graph.constant(value, type.dtype), type.shape)
 
 
 def _in_f32(op: Op, operands: tuple[Value, ...]) -> Value | None:
