@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from euler_ir import tensor as T
-from euler_ir.dtypes import bool_
+from euler_ir.dtypes import accumulation_dtype, bool_
 from euler_ir.ops.definition import define, expect, expect_dtype
 from euler_ir.shapes import TensorType
 
@@ -155,7 +155,7 @@ def _vjp_remainder(op, dy):
 
 def _gelu_gradient(op, dy):
     """Derivative of GELU in the accumulation type; see ``_gelu`` for the formulas."""
-    wide = T.accumulation_dtype(op.operands[0].dtype)
+    wide = accumulation_dtype(op.operands[0].dtype)
     x, dy_wide = T.cast(op.operands[0], wide), T.cast(dy, wide)
     if op.attributes["approximate"] == "tanh":
         slope = T.tanh(_INNER * (x + _CUBIC * (x * x * x)))
@@ -191,7 +191,7 @@ def _evaluate_gelu(attributes, x):
 
 
 def _decompose_gelu(op):
-    wide = T.accumulation_dtype(op.operands[0].dtype)
+    wide = accumulation_dtype(op.operands[0].dtype)
     x = T.cast(op.operands[0], wide)
     if op.attributes["approximate"] == "tanh":
         y = x * T.sigmoid((2 * _INNER) * (x + _CUBIC * (x * x * x)))
