@@ -281,7 +281,7 @@ class _Lowering:
                 element = self._emit(IndexValue, i64, linearize(indices, value.shape))
                 return self._emit(Compute, value.dtype, "philox", (*words, element), stream=op.attributes["stream"])
         match op.name:
-            case "constant" if value.shape == ():
+            case "constant" if value.size == 1:
                 return self._emit(Constant, value.dtype, op.attributes["value"].item())
             case "iota":
                 return self._emit(IndexValue, value.dtype, indices[op.attributes["axis"]])

@@ -67,6 +67,11 @@ class FusedGraph:
     graph: Graph
     groups: tuple[Group, ...]
 
+    def __str__(self) -> str:
+        from euler_ir.passes.fused_printer import print_fused
+
+        return print_fused(self)
+
 
 def frame_axes(frame: Shape) -> tuple[Axis, ...]:
     """The loop axes of a frame, named i, j, k, ..."""
@@ -328,7 +333,9 @@ class _Fusion:
                 cost, tensors = cost + self.repeatable[base][0], tensors | self.repeatable[base][1]
             elif base.type.nbytes * 8 > op.result.type.nbytes:
                 if self.home.get(base) is group and base not in self.stored:
-                    return None
+                    if op.result not in self.movable or base.type.nbytes > op.result.type.nbytes:
+                        return None
+                    self.stored[base] = None  # what is moved may read this instead of being stored itself
                 tensors = tensors | {base}
         read = sum(tensor.type.nbytes for tensor in tensors)
         fits = cost <= MAX_RECOMPUTED_COST and read * 4 <= op.result.type.nbytes * 5
@@ -365,7 +372,7 @@ class _Fusion:
 
 def is_in_memory(op: Op) -> bool:
     """Whether the value of ``op`` is in memory before the graph runs: a leaf with identity or an array constant."""
-    return op.definition.has_identity or (op.name == "constant" and op.result.shape != ())
+    return op.definition.has_identity or (op.name == "constant" and op.result.size != 1)
 
 
 def inline_sources(op: Op, indices: Indices) -> list[tuple[Value, Indices]]:
