@@ -1,4 +1,4 @@
-"""Generated code of whole nests against the interpreter of the Loop IR, with vectors that fit and vectors that do not."""
+"""Generated code of whole nests against the interpreter of the Loop IR, on vectors that are full and that are not."""
 
 import ctypes
 
@@ -61,7 +61,7 @@ def check(nest, *inputs, relative=0.0, in_place=frozenset()):
     return outputs, fault
 
 
-def elementwise(inputs, body, result, size, dtype=f32, loads=None):
+def elementwise(inputs, body, result, size, dtype=f32):
     """``result`` for each of ``size`` elements of the inputs, a list of dtypes; they are loaded as 'x0', 'x1' ..."""
     v = Axis("v", size)
     buffers = [Buffer(f"a{number}", kind, size, "input") for number, kind in enumerate(inputs)]
@@ -124,7 +124,8 @@ def test_vector_of_dynamic_indices():
 
 
 def test_every_tail_gives_the_bits_of_a_full_vector():
-    body = (Compute("e", f32, "exp", ("x0",)), Compute("t", f32, "tanh", ("e",)), Compute("r", f32, "divide", ("t", "x1")))
+    operations = (("e", "exp", "x0"), ("t", "tanh", "e"), ("r", "divide", "t", "x1"))
+    body = tuple(Compute(result, f32, operation, tuple(operands)) for result, operation, *operands in operations)
     inputs = random_inputs(elementwise([f32, f32], body, "r", 4 * LANES))
     (expected,), _ = run_native(elementwise([f32, f32], body, "r", 4 * LANES), *inputs)
     for size in range(1, 2 * LANES + 2):
@@ -276,7 +277,8 @@ def test_update_in_place():
 
 def test_uniform_store_of_a_vector_is_refused():
     v = Axis("v", 32)
-    nest = Nest((Buffer("y", f32, 1, "output"),), (v,), (Constant("c", f32, 1.0), Store("y", Index(), "c")), vector=True)
+    body = (Constant("c", f32, 1.0), Store("y", Index(), "c"))
+    nest = Nest((Buffer("y", f32, 1, "output"),), (v,), body, vector=True)
     with pytest.raises(LoweringError, match="one element"):
         codegen.emit_nest(nest, "f")
 

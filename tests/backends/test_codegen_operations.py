@@ -186,7 +186,8 @@ def test_rounding_to_half(dtype):
     with np.errstate(all="ignore"):
         middles = (halves.astype(np.float64) + np.roll(halves, -1)).astype(np.float32) / 2
         exact = np.concatenate([halves, middles])
-        values = np.concatenate([exact, np.nextafter(exact, np.float32(np.inf)), np.nextafter(exact, -np.float32(np.inf))])
+        up, down = (np.nextafter(exact, np.float32(end)) for end in (np.inf, -np.inf))
+        values = np.concatenate([exact, up, down])
         assert_close(run_operation("cast", dtype, (values,), (f32,)), values.astype(dtype.numpy), 0)
 
 

@@ -2,8 +2,8 @@
 
 A nest is cut into tasks: its points, or runs of neighbours along a vector axis. The function runs a range of them, so
 that threads share a nest by sharing its tasks; what a task computes does not depend on who runs it. The last vector
-along an axis runs the same code under a mask. Sums of floats are taken lane by lane, in runs of _RUN that are added up with
-their rounding errors, the lanes at last pairwise: long sums stay accurate, in one fixed order.
+along an axis runs the same code under a mask. Sums of floats are taken lane by lane, in runs of _RUN that are added up
+with their rounding errors, the lanes at last pairwise: long sums stay accurate, in one fixed order.
 
 The function depends on the shape of the nest alone, not on names, so equal nests of different layers share their code.
 """
@@ -57,16 +57,15 @@ class ModuleText:
 
     def add(self, nest: Nest, in_place: frozenset[int] = frozenset()) -> str:
         """The symbol of the function of ``nest``; see `emit_nest`."""
-        anonymous = emit_nest(nest, "nest", in_place).text
-        symbol = f"nest_{hashlib.sha256(anonymous.encode()).hexdigest()[:16]}"
-        if symbol not in self._functions:
-            function = emit_nest(nest, symbol, in_place)
-            self._functions[symbol] = function.text
-            self._helpers.update(dict.fromkeys(sorted(function.helpers)))
+        function = emit_nest(nest, "nest", in_place)
+        symbol = f"nest_{hashlib.sha256(function.text.encode()).hexdigest()[:16]}"
+        self._functions[symbol] = function.text.replace("@nest(", f"@{symbol}(", 1)
+        self._helpers.update(dict.fromkeys(sorted(function.helpers)))
         return symbol
 
     @property
     def symbols(self) -> tuple[str, ...]:
+        """Those of all functions, in the order in which they came."""
         return tuple(self._functions)
 
     def render(self) -> str:
@@ -77,14 +76,16 @@ class ModuleText:
 def emit_nest(nest: Nest, symbol: str, in_place: frozenset[int] = frozenset()) -> NestFunction:
     """``void symbol(i64 begin, i64 end, ptr faults, ptr ...)``: runs tasks begin .. end - 1 of `task_count`.
 
-    The last pointers are those of ``nest.parameters``, in order. Those at the positions ``in_place`` may share memory with
-    each other, element for element. ``faults`` is an i32, 0 at first: an index out of range leaves its fault number there,
-    the first one stays.
+    The last pointers are those of ``nest.parameters``, in order. Those at the positions ``in_place`` may share memory
+    with each other, element for element. ``faults`` points to an i32, 0 at first: an index out of range leaves its
+    fault number there, the first one stays.
     """
     return _Emitter(nest, in_place).function(symbol)
 
 
 class _Emitter:
+    """Writes one function, statement by statement, with ``scope`` saying where it stands."""
+
     def __init__(self, nest: Nest, in_place: frozenset[int]) -> None:
         self.nest = nest
         self.in_place = in_place
@@ -241,9 +242,8 @@ class _Emitter:
         lanes = max(width, scope.width)
         is_long = math.prod(axis.extent for axis in loop.axes) > _RUN * width
         accumulators = [Accumulator(code, reduction, lanes, is_long) for reduction in loop.reductions]
-        carries = [
-            code.slot(code.splat(constant(carry.initial, register_element(carry.dtype)), lanes)) for carry in loop.carries
-        ]
+        initial = [constant(carry.initial, register_element(carry.dtype)) for carry in loop.carries]
+        carries = [code.slot(code.splat(value, lanes)) for value in initial]
 
         def iteration() -> None:
             for carry, slot in zip(loop.carries, carries, strict=True):

@@ -1,8 +1,8 @@
 """Index expressions and conditions in generated code.
 
-Along the vector axis an index is uniform, or moves by a constant step from lane to lane, or neither; only the last needs
-a vector of indices. Vectors begin at multiples of their width, so that also quotients and remainders by multiples of the
-width, as reshapes make them, are uniform or move by a step.
+Along the vector axis an index is uniform, or moves by a constant step from lane to lane, or neither; only the last
+needs a vector of indices. Vectors begin at multiples of their width, so that also quotients and remainders by multiples
+of the width, as reshapes make them, are uniform or move by a step.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _atom_step(scope: Scope, atom: Atom) -> int | None:
     step = lane_step(scope, atom.dividend)
     if not step:
         return step
-    # A vector whose first lane has a multiple of the span that its lanes cover stays within one multiple of the divisor.
+    # The first lane stands at a multiple of the span that the lanes cover, so no lane crosses a multiple of the divisor.
     span = step * scope.width
     others = atom.dividend - Index.of(scope.axis) * step
     starts_at_multiple = not others.constant % span and not any(factor % span for _, factor in others.terms)

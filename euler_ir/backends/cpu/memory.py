@@ -1,4 +1,4 @@
-"""Loads and stores in generated code, and how each dtype lies in memory: half types as 16 bits, bool as a byte 0 or 1."""
+"""Loads and stores in generated code. In memory half types take 16 bits, and bool is a byte, 0 or 1."""
 
 from __future__ import annotations
 

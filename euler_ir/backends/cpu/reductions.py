@@ -40,7 +40,7 @@ class Accumulator:
         """Take in ``value``, where ``mask`` holds."""
         if mask is not None:
             value = self._code.select(mask, value, self._identity)
-        self._value.set(combine(self._code, self._operation, self._dtype, self._value.get(), value))
+        self._value.set(combine(self._code, self._operation, self._dtype, value, self._value.get()))
 
     def begin_run(self) -> None:
         if self.compensated:

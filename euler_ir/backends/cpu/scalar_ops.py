@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from euler_ir.backends.cpu.philox import emit_philox
-from euler_ir.backends.cpu.writer import Code, Register, constant, mangled, register_element, vector_type
+from euler_ir.backends.cpu.writer import Code, Register, constant, mangled, register_element
 from euler_ir.dtypes import DType
 from euler_ir.errors import LoweringError
 from euler_ir.loops.kernel import Compute
@@ -111,8 +111,9 @@ def _extremum(of_float: str, of_integer: str) -> Callable[..., Register]:
         if not dtype.is_float:
             return code.intrinsic(f"{'s' if dtype.kind == 'signed' else 'u'}{of_integer}", left, right)
         # The first select is one x86 instruction, which gives NaN for a NaN on the right; the second sees to the left.
+        # With its NaN as a sum LLVM does not merge the two into one that takes longer.
         winner = code.select(code.compare(f"fcmp {of_float}", left, right), left, right)
-        return code.select(code.compare("fcmp uno", left, left), left, winner)
+        return code.select(code.compare("fcmp uno", left, left), code.binary("fadd", left, left), winner)
 
     return emit
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from euler_ir.backends.cpu.jit import vector_bytes
 from euler_ir.backends.cpu.scalar_ops import MATH_OPERATIONS
-from euler_ir.loops.kernel import Compute, Load, Loop, Nest, Statement, Store
+from euler_ir.loops.kernel import Compute, Load, Loop, Nest, Statement
 
 # Several registers at a time hide the latency of a reduction's additions, and read whole cache lines of each row.
 # Bodies with many live values would not fit the register file.

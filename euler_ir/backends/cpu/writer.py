@@ -233,7 +233,8 @@ class Slot:
     lanes: int
 
     def get(self) -> Register:
-        return self.code.emit(f"load {vector_type(self.element, self.lanes)}, ptr {self.name}", self.element, self.lanes)
+        kind = vector_type(self.element, self.lanes)
+        return self.code.emit(f"load {kind}, ptr {self.name}", self.element, self.lanes)
 
     def set(self, value: Register) -> None:
         self.code.line(f"store {self.code.splat(value, self.lanes).typed}, ptr {self.name}")
