@@ -2,12 +2,15 @@
 
 import ctypes
 import functools
+import mmap
 
 import numpy as np
 
 from euler_ir.backends.cpu import codegen, jit
 
 POISON = 0x5A
+MARGIN = 64
+PROT_NONE = 0
 
 
 @functools.cache
@@ -16,7 +19,7 @@ def _loaded(text, symbol):
 
 
 def run_native(nest, *inputs, in_place=frozenset()):
-    """The outputs of ``nest`` and its fault number (0: none). Checks that no byte outside of the buffers is written."""
+    """The outputs of ``nest`` and its fault number (0: none). Checks that nothing outside of the buffers is touched."""
     module = codegen.ModuleText()
     symbol = module.add(nest, in_place)
     code = _loaded(module.render(), symbol)
@@ -38,18 +41,30 @@ def _splits(tasks):
 
 
 def _run(function, nest, inputs, split):
-    remaining, arrays, outputs = list(inputs), [], []
+    remaining, arrays, outputs, margins = list(inputs), [], [], []
     for buffer in nest.parameters:
-        memory = np.full(buffer.size * buffer.dtype.itemsize + 128, POISON, np.uint8)
-        array = memory[64 : len(memory) - 64].view(buffer.dtype.numpy)
+        size = buffer.size * buffer.dtype.itemsize
         if buffer.role == "input":
+            memory = _at_end_of_page(size)
+            array = memory.view(buffer.dtype.numpy)
             array[:] = np.ravel(remaining.pop(0))
         else:
+            memory = np.full(size + 2 * MARGIN, POISON, np.uint8)
+            array = memory[MARGIN : MARGIN + size].view(buffer.dtype.numpy)
             outputs.append(array)
-        arrays.append((memory, array))
+            margins += [memory[:MARGIN], memory[MARGIN + size :]]
+        arrays.append(array)
     fault = np.zeros(1, np.int32)
     for begin, end in split:
-        function(begin, end, fault.ctypes.data, *(array.ctypes.data for _, array in arrays))
-    for memory, _ in arrays:
-        assert np.all(memory[:64] == POISON) and np.all(memory[-64:] == POISON), "written outside of a buffer"
+        function(begin, end, fault.ctypes.data, *(array.ctypes.data for array in arrays))
+    assert all(np.all(margin == POISON) for margin in margins), "written outside of a buffer"
     return outputs, int(fault[0])
+
+
+def _at_end_of_page(size):
+    """Memory of ``size`` bytes; who reads beyond it crashes."""
+    usable = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = np.frombuffer(mmap.mmap(-1, usable + mmap.PAGESIZE), np.uint8)
+    end = memory.ctypes.data + usable
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(end), ctypes.c_size_t(mmap.PAGESIZE), PROT_NONE) == 0
+    return memory[usable - size : usable]

@@ -120,6 +120,18 @@ def test_vector_of_dynamic_indices():
     assert check(nest, rows, table)[1] == 4
 
 
+def test_lanes_beyond_the_end_report_no_fault():
+    v = Axis("v", LANES + 3)
+    body = (
+        Constant("one", i64, 1),
+        Compute("number", i64, "subtract", ("x0", "one")),
+        CheckIndex("row", "number", 9, 4),
+        IndexValue("r", i64, Index.of(Dynamic("row", 9)) * 2),
+    )
+    nest = elementwise([i64], body, "r", v.extent, i64)
+    assert check(nest, np.arange(v.extent) % 9 + 1)[1] == 0
+
+
 # -- vectors and their tails -------------------------------------------------------------------------------------------
 
 
@@ -131,6 +143,13 @@ def test_every_tail_gives_the_bits_of_a_full_vector():
     for size in range(1, 2 * LANES + 2):
         (ours,), _ = run_native(elementwise([f32, f32], body, "r", size), *(array[-size:] for array in inputs))
         assert ours.tobytes() == expected[-size:].tobytes()
+
+
+@pytest.mark.parametrize("vector_bytes", [16, 32, 64])
+def test_vectors_of_other_machines(monkeypatch, vector_bytes):
+    monkeypatch.setattr(widths, "vector_bytes", lambda: vector_bytes)
+    for nest in (nests.softmax(3, 77), nests.layer_norm(3, 77), nests.column_sum(77, 130), nests.scatter_add(9, 5, 50)):
+        check(nest, relative=2e-6)
 
 
 def test_blocks_of_a_long_axis():
@@ -180,7 +199,7 @@ def test_reshaped_and_flipped_reads(heads, head):
     body = (
         Load("x", f32, "a", place),
         Load("s", f32, "b", shifted),
-        IndexValue("n", f32, (Index.of(v) - 7) // 3),
+        IndexValue("n", f32, (Index.of(t) * 3 - v) // 7),
         Compute("p", f32, "multiply", ("x", "n")),
         Compute("q", f32, "add", ("p", "s")),
         Store("y", Index.of(t) * v.extent + v, "q"),
@@ -283,6 +302,28 @@ def test_uniform_store_of_a_vector_is_refused():
         codegen.emit_nest(nest, "f")
 
 
+# -- loops in loops ----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_loop_changes_stays_in_it():
+    """A value read back from memory that the loop writes, and one made of the reduction of a loop inside."""
+    i, j, k = Axis("i", 3), Axis("j", 5), Axis("k", 20)
+    place = (Index.of(i) * 5 + j) * 20 + k
+    inner = Loop((k,), (Load("a", f32, "x", place),), True, (Reduction("row", f32, "sum", "a"),))
+    outer = Loop(
+        (j,),
+        (
+            inner,
+            Compute("square", f32, "multiply", ("row", "row")),
+            Load("before", f32, "y", Index.of(i)),
+            Compute("after", f32, "add", ("before", "square")),
+            Store("y", Index.of(i), "after"),
+        ),
+    )
+    buffers = (Buffer("x", f32, 300, "input"), Buffer("y", f32, 3, "output"))
+    check(Nest(buffers, (i,), (Constant("zero", f32, 0.0), Store("y", Index.of(i), "zero"), outer)), relative=1e-5)
+
+
 # -- reductions --------------------------------------------------------------------------------------------------------
 
 
@@ -302,7 +343,7 @@ def reduction(combine, dtype, extents, vector):
 @pytest.mark.parametrize("combine", ["sum", "prod", "max", "min"])
 def test_reductions(combine, dtype):
     relative = 5e-6 if dtype.is_float and combine in ("sum", "prod") else 0
-    for extents in ((1,), (13,), (3, 70), (129,), (5, 0), ()):
+    for extents in ((1,), (13,), (3, 70), (129,), (5, 0), (0, 5), ()):
         for vector in (True, False) if extents else (False,):
             check(reduction(combine, dtype, extents, vector), relative=relative)
 
@@ -333,9 +374,13 @@ def test_long_sums_of_columns_stay_accurate():
 
 
 def test_no_points():
-    nest = elementwise([f32], (), "x0", 0)
-    assert codegen.task_count(nest) == 0
-    check(nest)
+    for rows, columns in ((0, 5), (5, 0)):
+        i, j = Axis("i", rows), Axis("j", columns)
+        body = (Load("a", f32, "x", nests.at(i, j)), Store("y", nests.at(i, j), "a"))
+        for vector in (True, False):
+            nest = Nest((Buffer("x", f32, 0, "input"), Buffer("y", f32, 0, "output")), (i, j), body, vector)
+            assert codegen.task_count(nest) == 0
+            check(nest)
 
 
 # -- modules -----------------------------------------------------------------------------------------------------------

@@ -187,7 +187,8 @@ def test_rounding_to_half(dtype):
         middles = (halves.astype(np.float64) + np.roll(halves, -1)).astype(np.float32) / 2
         exact = np.concatenate([halves, middles])
         up, down = (np.nextafter(exact, np.float32(end)) for end in (np.inf, -np.inf))
-        values = np.concatenate([exact, up, down])
+        nans = np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001], np.uint32).view(np.float32)
+        values = np.concatenate([exact, up, down, nans])
         assert_close(run_operation("cast", dtype, (values,), (f32,)), values.astype(dtype.numpy), 0)
 
 

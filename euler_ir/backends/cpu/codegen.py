@@ -104,8 +104,7 @@ class _Emitter:
         for buffer in nest.locals:
             array = code.allocate(memory.memory_element(buffer.dtype), max(buffer.size, 1) * self.width, 64)
             self.places[buffer.name] = memory.Place(array.text, buffer.dtype, self.width)
-        if task_count(nest):
-            self._tasks()
+        self._tasks()
         parameters = ", ".join(["i64 %begin", "i64 %end", "ptr %faults", *pointers])
         text = f"define void @{symbol}({parameters}) nounwind {{\n{code.body()}\n}}\n"
         return NestFunction(text, frozenset(code.helpers))
