@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,13 +10,9 @@ import numpy as np
 from euler_ir.dtypes import as_dtype
 from euler_ir.errors import DTypeError, ExecutionError
 from euler_ir.graph import Graph, Value
-from euler_ir.passes.cse import MergeEqual
-from euler_ir.passes.dce import RemoveDead
 from euler_ir.passes.fuse import FusedGraph, fuse
-from euler_ir.passes.legalize import Legalize
-from euler_ir.passes.manager import OnPass, PassManager
-from euler_ir.passes.pipeline import default_pipeline
-from euler_ir.passes.simplify import Simplify
+from euler_ir.passes.manager import OnPass, Pass, PassManager
+from euler_ir.passes.pipeline import PIPELINE
 from euler_ir.plan.build import build_plan
 from euler_ir.plan.plan import Plan
 from euler_ir.state import State, check_array
@@ -33,9 +30,13 @@ class Stages:
     plan: Plan
 
 
-def lower(graph: Graph, verify_each: bool = False, on_pass: OnPass | None = None) -> Stages:
-    """``graph`` at every level below it, down to the plan, which is the same for every backend."""
-    passes = (*default_pipeline(), Legalize(), Simplify(), MergeEqual(), RemoveDead())
+def lower(
+    graph: Graph, passes: Sequence[Pass] = PIPELINE, verify_each: bool = False, on_pass: OnPass | None = None
+) -> Stages:
+    """``graph`` at every level below it, down to the plan, which is the same for every backend.
+
+    ``passes`` must leave primitive operators that fusion knows; see ``PassManager`` for ``verify_each`` and ``on_pass``.
+    """
     optimized = PassManager(passes, verify_each, on_pass).run(graph)
     fused = fuse(optimized)
     return Stages(optimized, fused, build_plan(fused))
@@ -129,14 +130,17 @@ def _as_input(name: str, leaf: Value, given) -> np.ndarray:
     return np.ascontiguousarray(array).reshape(leaf.shape)
 
 
-def compile(graph: Graph, backend: str = "cpu", threads: int | None = None) -> Executable:
+def compile(
+    graph: Graph, backend: str = "cpu", threads: int | None = None, passes: Sequence[Pass] = PIPELINE
+) -> Executable:
     """Compile ``graph`` for ``backend``: 'cpu' (LLVM) or 'reference' (the same plan run in numpy, slow).
 
     ``threads`` is the number of worker threads of the CPU backend, by default all cores; results do not depend on it.
+    ``passes`` are those of ``euler_ir.passes`` to run, in order; put yours among or before ``PIPELINE``.
     Raises VerifyError for a malformed graph, LoweringError for what has no code, ValueError for an unknown backend.
     """
     verify(graph)
-    stages = lower(graph)
+    stages = lower(graph, passes)
     return Executable(graph, stages, _program(stages.plan, backend, threads))
 
 

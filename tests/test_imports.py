@@ -29,7 +29,7 @@ LEVELS = [
 ]
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
 BACKENDS_MAY_SEE = {"backends", "loops", "plan", "dtypes", "shapes", "index", "errors"}
-USERS_MAY_SEE = {"euler_ir", "euler_ir.nn", "euler_ir.optim", "euler_ir.initializers"}
+USERS_MAY_SEE = {"euler_ir", "euler_ir.nn", "euler_ir.optim", "euler_ir.passes", "euler_ir.initializers"}
 UPWARDS = {("graph", "text")}  # str(graph) is its text
 
 

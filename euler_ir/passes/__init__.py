@@ -1,9 +1,11 @@
 """Passes: functions from graph to graph, each with a name and options, listed in ``pipeline.PIPELINE``."""
 
+from euler_ir.graph import Rebuild
 from euler_ir.passes.cse import MergeEqual
 from euler_ir.passes.dce import RemoveDead
 from euler_ir.passes.decompose import Decompose
 from euler_ir.passes.fold import Fold
+from euler_ir.passes.legalize import Legalize
 from euler_ir.passes.manager import Pass, PassManager
 from euler_ir.passes.meaning import check_meaning
 from euler_ir.passes.pipeline import PIPELINE, default_pipeline, optimize
@@ -13,9 +15,11 @@ __all__ = [
     "PIPELINE",
     "Decompose",
     "Fold",
+    "Legalize",
     "MergeEqual",
     "Pass",
     "PassManager",
+    "Rebuild",
     "RemoveDead",
     "Simplify",
     "check_meaning",

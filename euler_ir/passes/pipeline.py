@@ -7,6 +7,7 @@ from euler_ir.passes.cse import MergeEqual
 from euler_ir.passes.dce import RemoveDead
 from euler_ir.passes.decompose import Decompose
 from euler_ir.passes.fold import Fold
+from euler_ir.passes.legalize import Legalize
 from euler_ir.passes.manager import OnPass, Pass, PassManager
 from euler_ir.passes.simplify import Simplify
 
@@ -21,6 +22,10 @@ def default_pipeline(keep: frozenset[str] = frozenset()) -> tuple[Pass, ...]:
         Simplify(),
         Fold(),
         Simplify(),  # folding makes constants that rules look for
+        MergeEqual(),
+        RemoveDead(),
+        Legalize(),
+        Simplify(),
         MergeEqual(),
         RemoveDead(),
     )

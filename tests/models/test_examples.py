@@ -56,3 +56,9 @@ def test_sampling_from_a_checkpoint(checkpoint_file):
 def test_what_cannot_be_sampled_is_one_line(checkpoint_file, flags, message):
     finished = run("gpt2_sample.py", checkpoint_file, *flags)
     assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
+
+
+def test_a_pass_of_ones_own():
+    finished = run("write_a_pass.py")
+    assert finished.returncode == 0, finished.stderr
+    assert '{approximate = "tanh"}' in finished.stdout
