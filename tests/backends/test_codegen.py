@@ -153,7 +153,7 @@ def test_vectors_of_other_machines(monkeypatch, vector_bytes):
 
 
 def test_blocks_of_a_long_axis():
-    size = 3 * 64 * LANES + 5
+    size = 3 * 64 * 2 * LANES + 5
     nest = elementwise([f32, f32], (Compute("r", f32, "add", ("x0", "x1")),), "r", size)
     assert codegen.task_count(nest) == 4
     check(nest)
@@ -207,9 +207,10 @@ def test_reshaped_and_flipped_reads(heads, head):
     check(Nest(buffers, (t, v), body, vector=True))
 
 
-def test_aligned_remainders_need_no_gather():
-    v = Axis("v", 12 * 64)
-    place = Index.of(v) // 64 * 1000 + Index.of(v) % 64
+@pytest.mark.parametrize("head", [LANES, 3 * LANES, 8 * LANES])
+def test_aligned_remainders_need_no_gather(head):
+    v = Axis("v", 12 * head)
+    place = Index.of(v) // head * 1000 + Index.of(v) % head
     nest = Nest(
         (Buffer("a", f32, 12000, "input"), Buffer("y", f32, v.extent, "output")),
         (v,),
@@ -401,11 +402,18 @@ def test_equal_nests_share_a_function_whatever_their_names():
 
 
 @pytest.mark.parametrize(
-    "dtypes, width", [([f32], 1), ([f32, u8], 1), ([f32, i64], 1), ([f64, f32], 0.5), ([f16], 1), ([bool_, i8], 4)]
+    "dtypes, registers", [([f32], 2), ([f32, u8], 2), ([f32, i64], 2), ([f64, f32], 1), ([f16], 2), ([bool_, i8], 8)]
 )
-def test_lanes_follow_the_widest_element(dtypes, width):
+def test_lanes_follow_the_widest_element(dtypes, registers):
     nest = elementwise(dtypes, (), "x0", 10_000, dtypes[0])
-    assert widths.nest_width(nest) == LANES * width
+    assert widths.nest_width(nest) == LANES * registers
+    check(nest)
+
+
+@pytest.mark.parametrize("extent, lanes", [(1, 1), (3, 4), (LANES, LANES), (LANES + 1, LANES), (8 * LANES, 2 * LANES)])
+def test_short_axes_take_narrow_vectors(extent, lanes):
+    nest = elementwise([f32], (), "x0", extent)
+    assert widths.nest_width(nest) == lanes
     check(nest)
 
 

@@ -59,8 +59,9 @@ def buffers_stored(body: tuple[Statement, ...]) -> set[str]:
     return found
 
 
-def _indices(statement: Statement) -> Iterator[Index]:
-    if isinstance(statement, (IndexValue, Load)):
+def indices(statement: Statement) -> Iterator[Index]:
+    """The index expressions in a statement that is not a loop."""
+    if isinstance(statement, (IndexValue, Load, Store)):
         yield statement.index
     if isinstance(statement, (CheckIndex, Load)):
         yield from (condition.index for condition in statement.conditions)
@@ -71,9 +72,9 @@ def _names_read(statement: Statement) -> Iterator[str]:
         yield from statement.operands
     if isinstance(statement, CheckIndex):
         yield statement.value
-    for index in _indices(statement):
+    for index in indices(statement):
         yield from (dynamic.name for dynamic in index.dynamics())
 
 
 def _depends(statement: Statement, axes: Collection[Axis]) -> bool:
-    return any(axis in axes for index in _indices(statement) for axis in index.axes())
+    return any(axis in axes for index in indices(statement) for axis in index.axes())

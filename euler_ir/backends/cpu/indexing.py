@@ -50,7 +50,7 @@ def _atom_step(scope: Scope, atom: Atom) -> int | None:
     step = lane_step(scope, atom.dividend)
     if not step:
         return step
-    # The first lane stands at a multiple of the span that the lanes cover, so no lane crosses a multiple of the divisor.
+    # The first lane stands at a multiple of the span of all lanes, so none crosses a multiple of the divisor.
     span = step * scope.width
     others = atom.dividend - Index.of(scope.axis) * step
     starts_at_multiple = not others.constant % span and not any(factor % span for _, factor in others.terms)

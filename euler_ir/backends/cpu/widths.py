@@ -4,31 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from euler_ir.backends.cpu.hoist import indices
 from euler_ir.backends.cpu.jit import vector_bytes
 from euler_ir.backends.cpu.scalar_ops import MATH_OPERATIONS
+from euler_ir.index import Axis, Quotient, Remainder
 from euler_ir.loops.kernel import Compute, Load, Loop, Nest, Statement
 
-# Several registers at a time hide the latency of a reduction's additions, and read whole cache lines of each row.
-# Bodies with many live values would not fit the register file.
-_REGISTERS = 4
+# Several registers at a time hide the latency of one: of a reduction's additions, and most of all of functions such as
+# exp, which are long chains. Of functions four fit where there are 32 registers, as with the widest vectors.
+_REGISTERS = 2
+_REGISTERS_OF_REDUCTION = 4
+_REGISTERS_OF_FUNCTION = 4
 _LIGHT_COMPUTES = 8
+
+# How much of a row's vectors may be padding before fewer registers at a time are better.
+_PADDING = 0.25
 
 _VECTORS_PER_TASK = 64
 
 
 def loop_width(loop: Loop) -> int:
     """The lanes of a vector loop along its last axis."""
-    registers = _REGISTERS if loop.reductions and _is_light(loop.body) else 1
-    return _width(loop.body, loop.axes[-1].extent, registers)
+    return _width(loop.body, loop.axes[-1], bool(loop.reductions))
 
 
 def nest_width(nest: Nest) -> int:
     """The lanes along the nest's last axis; 1 if that is not a vector."""
     if not nest.vector or not nest.axes:
         return 1
-    inner_loop = any(isinstance(statement, Loop) for statement in nest.body)
-    registers = _REGISTERS if inner_loop and _is_light(nest.body) else 1
-    return _width(nest.body, nest.axes[-1].extent, registers)
+    return _width(nest.body, nest.axes[-1], any(isinstance(statement, Loop) for statement in nest.body))
 
 
 def vectors_per_task(nest: Nest) -> int:
@@ -54,12 +58,40 @@ def task_count(nest: Nest) -> int:
     return tasks
 
 
-def _width(body: tuple[Statement, ...], extent: int, registers: int) -> int:
-    """``registers`` vector registers of the widest element; for a short axis no more than hold it."""
-    lanes = vector_bytes() // _element_bytes(body) * registers
-    while lanes > 1 and lanes // 2 >= extent:
+def _width(body: tuple[Statement, ...], axis: Axis, reduces: bool) -> int:
+    """Some vector registers of the widest element; for a short axis no more than hold it."""
+    narrowest = vector_bytes() // _element_bytes(body)
+    lanes = narrowest * _registers(body, reduces)
+    divisors = _divisors(body, axis)
+    while lanes > narrowest and (_padding(axis.extent, lanes) or any(divisor % lanes for divisor in divisors)):
+        lanes //= 2
+    while lanes > 1 and lanes // 2 >= axis.extent:
         lanes //= 2
     return lanes
+
+
+def _registers(body: tuple[Statement, ...], reduces: bool) -> int:
+    operations = [statement.operation for statement in _statements(body) if isinstance(statement, Compute)]
+    if {*MATH_OPERATIONS, "sigmoid"}.intersection(operations):
+        return _REGISTERS_OF_FUNCTION if vector_bytes() == 64 else _REGISTERS
+    return _REGISTERS_OF_REDUCTION if reduces and len(operations) <= _LIGHT_COMPUTES else _REGISTERS
+
+
+def _padding(extent: int, lanes: int) -> bool:
+    """Whether vectors of so many lanes along ``extent`` are too much padding."""
+    return -extent % lanes > _PADDING * extent
+
+
+def _divisors(body: tuple[Statement, ...], axis: Axis) -> set[int]:
+    """By what index expressions divide ``axis``. Vectors that do not straddle multiples of them need no gathers."""
+    found = set()
+    pending = [index for statement in _statements(body) for index in indices(statement)]
+    while pending:
+        for atom, _ in pending.pop().terms:
+            if isinstance(atom, (Quotient, Remainder)) and axis in atom.dividend.axes():
+                found.add(atom.divisor)
+                pending.append(atom.dividend)
+    return found
 
 
 def _element_bytes(body: tuple[Statement, ...]) -> int:
@@ -72,12 +104,6 @@ def _element_bytes(body: tuple[Statement, ...]) -> int:
                 size = min(size, 4)
             widest = max(widest, size)
     return widest
-
-
-def _is_light(body: tuple[Statement, ...]) -> bool:
-    operations = [statement.operation for statement in _statements(body) if isinstance(statement, Compute)]
-    heavy = {*MATH_OPERATIONS, "sigmoid", "philox"}
-    return len(operations) <= _LIGHT_COMPUTES and not heavy.intersection(operations)
 
 
 def _statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
