@@ -51,7 +51,8 @@ class ReferenceProgram(Program):
 def _matmul(step: MatmulStep, flat: list[np.ndarray]) -> None:
     left = _view(flat, step.left, step.batch, step.rows, step.inner)
     right = _view(flat, step.right, step.batch, step.inner, step.columns)
-    _view(flat, step.result, step.batch, step.rows, step.columns)[...] = np.matmul(left, right)
+    with np.errstate(all="ignore"):
+        _view(flat, step.result, step.batch, step.rows, step.columns)[...] = np.matmul(left, right)
 
 
 def _view(flat: list[np.ndarray], view: PlannedView, batch: tuple[int, ...], rows: int, columns: int) -> np.ndarray:

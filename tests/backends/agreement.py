@@ -1,0 +1,113 @@
+"""How far a compiled graph may be from the interpreter: as far as rounding explains, found by perturbing every rounding.
+
+The graph is cut into primitive operators and run several times. Each time, the result of every operator that is not
+correctly rounded by all backends (elementary functions, sums) is moved by its own error bound, up or down at random.
+What moves with it may differ by a multiple of the largest move; what does not move at all must be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import ml_dtypes
+import numpy as np
+
+import euler_ir as ei
+from euler_ir import interpreter
+from euler_ir.graph import Graph, Op
+from euler_ir.passes.decompose import Decompose
+
+RUNS = 6
+SAFETY = 4
+"""Times the largest move that is allowed: six draws of signs seldom meet the worst case."""
+
+_ELEMENTARY = frozenset(("exp", "log", "sin", "cos", "tanh", "erf", "erfc", "sigmoid", "power", "rsqrt", "remainder"))
+_EITHER_ZERO = frozenset(("maximum", "minimum", "max", "min", "sum", "prod", "matmul", "cumsum", "scatter_add"))
+
+Results = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
+
+
+def assert_agrees(graph: Graph, leaves: Mapping[str, np.ndarray], got: Results) -> None:
+    """Assert that ``got`` (outputs and updates) are the interpreter's, up to rounding."""
+    wanted = interpreter.run(graph, leaves)
+    primitive = Decompose().run(graph)
+    moved = [_perturbed(primitive, leaves, seed) for seed in range(RUNS)]
+    for place, label in enumerate(("output", "update")):
+        assert list(got[place]) == list(wanted[place])
+        for name, want in wanted[place].items():
+            _assert_close(f"{label} {name}", got[place][name], want, [each[place][name] for each in moved])
+
+
+def _assert_close(label: str, got: np.ndarray, want: np.ndarray, moved: list[np.ndarray]) -> None:
+    assert (got.dtype, got.shape) == (want.dtype, want.shape), label
+    wide = np.float64 if ei.dtypes.as_dtype(want.dtype).is_float else object
+    exact = want.astype(wide)
+    given = got.astype(wide)
+    with np.errstate(all="ignore"):
+        same = np.asarray(given == exact)
+        unstable = np.zeros(want.shape, bool)
+        for each in moved:
+            each = each.astype(wide)
+            if wide is object:
+                unstable |= np.asarray(each != exact, bool)
+                continue
+            same |= np.isnan(given) & np.isnan(exact)
+            unstable |= (np.isfinite(each) != np.isfinite(exact)) | (np.isnan(each) != np.isnan(exact))
+            unstable |= np.isinf(each) & (each != exact)
+        if wide is not object:
+            reach = np.max([np.abs(each.astype(wide) - exact) for each in moved], axis=0)
+            step = float(ml_dtypes.finfo(want.dtype).smallest_subnormal)
+            same |= (np.abs(given - exact) <= SAFETY * reach + step * (reach > 0))
+    bad = ~(same.astype(bool) | unstable)
+    if bad.any():
+        place = tuple(np.argwhere(bad)[0]) if want.shape else ()
+        raise AssertionError(f"{label}{list(place)}: {got[place]!r}, not {want[place]!r}; {bad.sum()} of {want.size} differ")
+
+
+def _perturbed(graph: Graph, leaves: Mapping[str, np.ndarray], seed: int) -> Results:
+    random = np.random.default_rng(seed)
+    arrays = {}
+    for op in graph.ops:
+        if op.definition.has_identity:
+            arrays[op.result] = np.asarray(leaves[op.attributes["name"]])
+            continue
+        operands = [arrays[operand] for operand in op.operands]
+        with np.errstate(all="ignore"):
+            results = op.definition.evaluate(op.attributes, *operands)
+            for value, array in zip(op.results, results if isinstance(results, tuple) else (results,)):
+                arrays[value] = _move(op, np.asarray(array), operands, random) if value.dtype.is_float else array
+    outputs = {name: arrays[value] for name, value in graph.outputs.items()}
+    return outputs, {name: arrays[value] for name, value in graph.updates.items()}
+
+
+def _move(op: Op, array: np.ndarray, operands: list[np.ndarray], random: np.random.Generator) -> np.ndarray:
+    """``array`` moved by the error bound of ``op``, up or down."""
+    reach = _bound(op, array, operands)
+    if op.name in _EITHER_ZERO:
+        array = np.where(array == 0, array * random.choice((-1, 1), array.shape).astype(array.dtype), array)
+    if reach is None:
+        return array
+    half = ei.dtypes.as_dtype(array.dtype).is_half
+    roundoff = float(ml_dtypes.finfo(np.float32 if half else array.dtype).eps) / 2
+    signs = random.choice((-1.0, 1.0), array.shape)
+    wide = array.astype(np.float64)
+    move = reach * roundoff + (np.abs(wide) * float(ml_dtypes.finfo(array.dtype).eps) if half else 0)
+    return np.where(np.isfinite(wide), wide + signs * move, wide).astype(array.dtype)
+
+
+def _bound(op: Op, array: np.ndarray, operands: list[np.ndarray]) -> np.ndarray | None:
+    """The most that another way of computing ``op`` differs by, in unit roundoffs; None when there is only one way."""
+    if op.name in _ELEMENTARY:
+        return 8 * np.abs(array.astype(np.float64))
+    if op.name not in ("sum", "prod", "matmul", "cumsum", "scatter_add"):
+        return None
+    *_, x = operands
+    if op.name == "prod":
+        return x.size / max(array.size, 1) * np.abs(array.astype(np.float64))
+    sizes = [np.abs(operand.astype(np.float64)) for operand in operands]
+    count = x.size / max(array.size, 1) if op.name == "sum" else x.size
+    if op.name == "matmul":
+        count = operands[0].shape[-2 if op.attributes["transpose_left"] else -1]
+    if op.name == "scatter_add":
+        sizes[0] = operands[0]
+    return (count + 1) * np.asarray(op.definition.evaluate(op.attributes, *sizes), np.float64)

@@ -1,0 +1,61 @@
+"""Random graphs mean the same everywhere: interpreter, reference backend, LLVM on one thread and on two."""
+
+import pytest
+from agreement import assert_agrees
+from hypothesis import HealthCheck, given, settings
+from random_graphs import RandomGraph, random_graph, random_graphs
+
+import euler_ir as ei
+
+from euler_ir.loops.verify import verify_kernel
+from euler_ir.plan.memory import check_memory
+
+_SETTINGS = dict(deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def results(random: RandomGraph, backend: str, threads: int | None = None):
+    """Outputs and updates of one call."""
+    executable = ei.compile(random.graph, backend=backend, threads=threads)
+    state = ei.State()
+    for name, array in random.kept.items():
+        state[name] = array
+    outputs = executable(state, **random.inputs)
+    return outputs, {name: state[name] for name in random.graph.updates}, executable
+
+
+def check(random: RandomGraph) -> None:
+    leaves = {**random.inputs, **random.kept}
+    *reference, executable = results(random, "reference")
+    check_memory(executable.plan)
+    for step in executable.plan.kernels():
+        verify_kernel(step.kernel)
+    assert_agrees(random.graph, leaves, reference)
+    *one, _ = results(random, "cpu", 1)
+    assert_agrees(random.graph, leaves, one)
+    *two, _ = results(random, "cpu", 2)
+    for before, after in zip(one, two):
+        for name, array in before.items():
+            assert array.tobytes() == after[name].tobytes(), f"{name} depends on the number of threads"
+
+
+@pytest.mark.parametrize("first", range(0, 400, 50))
+def test_random_graphs_mean_the_same_everywhere(first):
+    for seed in range(first, first + 50):
+        try:
+            check(random_graph(seed))
+        except Exception as error:
+            error.add_note(f"random_graph({seed})")
+            raise
+
+
+@pytest.mark.slow
+@settings(max_examples=2000, **_SETTINGS)
+@given(random_graphs())
+def test_random_graphs_of_hypothesis_mean_the_same_everywhere(random):
+    check(random)
+
+
+@pytest.mark.slow
+def test_thousands_of_random_graphs_mean_the_same_everywhere():
+    for seed in range(1000, 5000):
+        check(random_graph(seed, most_ops=30))
