@@ -165,3 +165,8 @@ class Kernel:
 
     name: str
     nests: tuple[Nest, ...]
+
+    def __str__(self) -> str:
+        from euler_ir.loops.printer import print_kernel
+
+        return print_kernel(self)

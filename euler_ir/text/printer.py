@@ -24,8 +24,8 @@ def print_graph(graph: Graph, locations: bool = False) -> str:
     Raises GraphError for an initializer that the text form does not know.
     """
     names = value_names(graph)
-    lines = [f"eir {VERSION}", f"graph @{_word(graph.name)} {{"]
-    lines += [f"  {_op_text(op, names)}{_origin_text(op) if locations else ''}" for op in graph.ops]
+    lines = [f"eir {VERSION}", f"graph @{word(graph.name)} {{"]
+    lines += [f"  {op_text(op, names)}{origin_text(op) if locations else ''}" for op in graph.ops]
     lines += [f"  output {json.dumps(name)} = {names[value]}" for name, value in graph.outputs.items()]
     lines += [f"  update {json.dumps(name)} = {names[value]}" for name, value in graph.updates.items()]
     return "\n".join([*lines, "}", ""])
@@ -74,7 +74,8 @@ def _next_free(op: Op, ordinals: dict[str, int], taken: set[str]) -> str:
             return base
 
 
-def _op_text(op: Op, names: dict[Value, str]) -> str:
+def op_text(op: Op, names: dict[Value, str]) -> str:
+    """The line of ``op``, with values called as ``names`` says (see ``value_names``)."""
     results = ", ".join(names[value] for value in op.results)
     operands = ", ".join(names[value] for value in op.operands)
     attributes = ", ".join(
@@ -86,12 +87,14 @@ def _op_text(op: Op, names: dict[Value, str]) -> str:
     return " ".join(filter(None, (results, "=", op.name, operands, attributes and f"{{{attributes}}}", ":", types)))
 
 
-def _origin_text(op: Op) -> str:
+def origin_text(op: Op) -> str:
+    """What follows the line of ``op`` to say the user's line and scope; empty when it has neither."""
     text = ""
     if op.location is not None:
-        text = f"  @ {json.dumps(op.location.file)}:{op.location.line} in {_word(op.location.function)}"
+        text = f"  @ {json.dumps(op.location.file)}:{op.location.line} in {word(op.location.function)}"
     return f"{text} scope {json.dumps(op.scope)}" if op.scope else text
 
 
-def _word(text: str) -> str:
+def word(text: str) -> str:
+    """``text`` as it is when it is a plain word, else in quotes."""
     return text if PLAIN.match(text) else json.dumps(text)

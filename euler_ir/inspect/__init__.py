@@ -1,0 +1,1 @@
+"""What the compiler makes of a model, shown to people."""

@@ -1,0 +1,100 @@
+"""The graph that a user's file makes, by the name of a function in it; or one message that says why there is none."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from euler_ir.errors import EulerError
+from euler_ir.graph import Graph
+
+_MODULE = "euler_ir_user_file"
+
+
+class UserGraphError(Exception):
+    """The file, the function or what it does is not as wanted; the message is for the user."""
+
+
+def load_graph(target: str) -> Graph:
+    """The graph of ``FILE.py:function``: what the function returns when called, or the graph of that name.
+
+    The file is imported as Python would run it, its own folder first on the path; what it prints goes to stderr.
+    Raises UserGraphError.
+    """
+    filename, _, name = target.rpartition(":")
+    if not filename or not name:
+        raise UserGraphError(f"{target!r} is not FILE.py:function, such as examples/mlp.py:train_graph")
+    path = Path(filename)
+    if not path.is_file():
+        raise UserGraphError(f"there is no file {filename!r}")
+    with contextlib.redirect_stdout(sys.stderr):
+        module = _guarded(path, f"importing {filename}", lambda: _import(path))
+        found = _member(module, name, filename)
+        if callable(found):
+            found = _guarded(path, f"calling {name}()", lambda: _call(found, name))
+    if not isinstance(found, Graph):
+        raise UserGraphError(f"{target} gives {_kind(found)}, not a Graph")
+    return found
+
+
+def _import(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(_MODULE, path.resolve())
+    if spec is None:
+        raise UserGraphError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_MODULE] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def _member(module: ModuleType, name: str, filename: str):
+    if hasattr(module, name):
+        return getattr(module, name)
+    own = [
+        key
+        for key, value in vars(module).items()
+        if isinstance(value, Graph) or getattr(value, "__module__", None) == _MODULE
+    ]
+    close = difflib.get_close_matches(name, own, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(own) or 'none'}"
+    raise UserGraphError(f"{filename} has no function {name!r}; {hint}")
+
+
+def _call(function: Callable, name: str):
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise UserGraphError(f"{name}() cannot be called without arguments: {error}") from None
+    return function()
+
+
+def _guarded(path: Path, doing: str, action: Callable):
+    """The value of ``action``; what the user's code raises becomes one message with the user's line."""
+    try:
+        return action()
+    except UserGraphError:
+        raise
+    except EulerError as error:
+        raise UserGraphError(f"{doing}: {error}") from None
+    except (Exception, SystemExit) as error:
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise UserGraphError(f"{doing}: {what}{_users_line(path, error)}") from None
+
+
+def _users_line(path: Path, error: BaseException) -> str:
+    """The innermost line of the user's file that ``error`` came through; a SyntaxError says its own."""
+    file = str(path.resolve())
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f"\n  --> {file}:{own[-1].lineno} in {own[-1].name}\n      {own[-1].line}" if own else ""
+
+
+def _kind(value) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
