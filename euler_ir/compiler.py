@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,9 +39,22 @@ def lower(
 
     ``passes`` must leave primitive operators that fusion knows; see ``PassManager`` for ``verify_each`` and ``on_pass``.
     """
-    optimized = PassManager(passes, verify_each, on_pass).run(graph)
-    fused = fuse(optimized)
-    return Stages(optimized, fused, build_plan(fused))
+    with _collector_at_rest():
+        optimized = PassManager(passes, verify_each, on_pass).run(graph)
+        fused = fuse(optimized)
+        return Stages(optimized, fused, build_plan(fused))
+
+
+@contextlib.contextmanager
+def _collector_at_rest():
+    """Python's cycle collector looks at all live ops again and again while passes make more: it waits until the end."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class Executable:

@@ -11,7 +11,7 @@ from euler_ir.loops.kernel import Kernel
 from euler_ir.loops.lower import LoweredGroup, lower
 from euler_ir.passes.fuse import FusedGraph, Group, is_in_memory
 from euler_ir.passes.library_calls import MatrixView
-from euler_ir.plan.in_place import can_overwrite
+from euler_ir.plan.in_place import Accesses
 from euler_ir.plan.memory import Lifetime, assign_offsets, lower_bound
 from euler_ir.plan.plan import CopyStep, Fault, KernelStep, MatmulStep, Plan, PlannedBuffer, PlannedView, Step
 from euler_ir.plan.schedule import dependencies, schedule
@@ -29,6 +29,7 @@ class _Builder:
         self.lowered: list[LoweredGroup | None] = [
             None if group.kind == "matmul" else lower(group) for group in self.groups
         ]
+        self.accesses = [None if lowered is None else Accesses(lowered.nest) for lowered in self.lowered]
         self.writer = {value: position for position, group in enumerate(self.groups) for value in group.outputs}
         self.buffers: list[PlannedBuffer] = []
         self.buffer_of: dict[Value, int] = {}
@@ -109,7 +110,7 @@ class _Builder:
         if lowered is None:
             return leaf not in self.groups[group].inputs
         parameters = dict(zip(lowered.arguments, lowered.nest.parameters))
-        return leaf not in parameters or can_overwrite(lowered.nest, parameters[leaf].name, parameters[value].name)
+        return leaf not in parameters or self.accesses[group].can_overwrite(parameters[leaf].name, parameters[value].name)
 
     def _reaches(self, start: int, targets: list[int], must_follow: dict[int, list[int]]) -> bool:
         """Whether one of ``targets`` has to run after ``start``, so that ``start`` cannot follow it."""
@@ -222,7 +223,7 @@ class _Builder:
             alone = [reader for reader in self.readers[number] if self.phase_of[reader] == now] == [position]
             same_size = (source.type.nbytes, source.dtype.itemsize) == (value.type.nbytes, value.dtype.itemsize)
             if alone and same_size:
-                if can_overwrite(lowered.nest, parameters[source].name, parameters[value].name):
+                if self.accesses[position].can_overwrite(parameters[source].name, parameters[value].name):
                     return number
         return None
 

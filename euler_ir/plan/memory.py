@@ -6,6 +6,8 @@ import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from euler_ir.errors import VerifyError
 from euler_ir.plan.plan import KernelStep, Plan, Step
 
@@ -29,21 +31,25 @@ def assign_offsets(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
     buffers for the gaps. Ties go by position, so that the result depends on nothing else.
     """
     offsets = [0] * len(lifetimes)
-    placed: list[tuple[int, int, int]] = []  # (offset, end, position), by offset
-    size = 0
+    # Columns of placed buffers by offset: begin, end, first phase, last phase. Arrays, since each new buffer meets all.
+    placed = np.empty((4, len(lifetimes)), np.int64)
+    count = size = 0
     for position in sorted(range(len(lifetimes)), key=lambda p: (-lifetimes[p].nbytes, p)):
         life = lifetimes[position]
         need = aligned(life.nbytes)
-        offset = 0
-        for start, end, other in placed:
-            if start >= offset + need:
-                break
-            if end > offset and _overlap(life, lifetimes[other]):
-                offset = end
-        if need:
-            bisect.insort(placed, (offset, offset + need, position))
+        if not need:
+            continue
+        begins, ends, firsts, lasts = placed[:, :count]
+        beside = (firsts <= life.last) & (lasts >= life.first)
+        reached = np.concatenate(([0], np.maximum.accumulate(ends[beside])))
+        free = np.append(begins[beside], np.iinfo(np.int64).max) - reached
+        offset = int(reached[np.argmax(free >= need)])
         offsets[position] = offset
         size = max(size, offset + need)
+        place = np.searchsorted(begins, offset)
+        placed[:, place + 1 : count + 1] = placed[:, place:count]
+        placed[:, place] = offset, offset + need, life.first, life.last
+        count += 1
     return offsets, size
 
 
@@ -62,10 +68,6 @@ def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
 
 def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
-
-
-def _overlap(left: Lifetime, right: Lifetime) -> bool:
-    return left.first <= right.last and right.first <= left.last
 
 
 def check_memory(plan: Plan) -> None:
