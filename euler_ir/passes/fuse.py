@@ -17,12 +17,15 @@ from euler_ir.index import Axis, Dynamic, Index, Indices
 from euler_ir.passes.library_calls import MatmulCall, match_matmul
 from euler_ir.shapes import Shape
 
-MAX_OPS = 64
-"""Operators in one group. It bounds the size of a kernel, and with it compile time."""
+MAX_OPS = 96
+"""Operators in one group, counting those between them that have no group. It bounds the size of a kernel, and with it
+compile time and the depth of lowering."""
 MAX_INLINE_DEPTH = 16
 """Operators without a group that may follow on each other before one is put into memory."""
-MAX_RECOMPUTED_COST = 8
+MAX_RECOMPUTED_WORK = 8
 """Work (see ``_cost``) that a group repeats rather than reading another group's intermediate from memory."""
+MAX_REPEATED = 24
+"""Operators of other groups that a group computes for one value, also when that moves them and repeats no work."""
 MIN_TASKS = 4
 """Pieces of parallel work below which a reduction does not draw a large frame into its group."""
 SMALL_FRAME = 16384
@@ -38,7 +41,7 @@ _AXIS_NAMES = "ijklmnpqrstuvw"
 class Group:
     """Operators that run as one loop nest (or one library call).
 
-    ``kind`` is 'pointwise', 'reduction', 'scatter', 'scan' or 'matmul'. ``frame`` is the shape of the loops and
+    ``kind`` is 'pointwise', 'reduction', 'scatter', 'scan' or 'matmul'; ``size`` counts towards MAX_OPS. ``frame`` is the shape of the loops and
     ``reduced`` the frame axes that reductions sum over. ``roots`` says at which indices each of its values is made.
     ``inputs`` are read from memory and ``outputs`` written to it.
     """
@@ -47,6 +50,7 @@ class Group:
     frame: Shape
     order: int
     reduced: tuple[int, ...] | None = None
+    size: int = 0
     ops: list[Op] = field(default_factory=list)
     roots: dict[Value, Indices] = field(default_factory=dict)
     inputs: tuple[Value, ...] = ()
@@ -73,6 +77,15 @@ class FusedGraph:
         return print_fused(self)
 
 
+@dataclass(frozen=True)
+class Repetition:
+    """What it takes to compute a value outside of its group: work, operators, and tensors read that are not small."""
+
+    work: int
+    count: int
+    tensors: frozenset[Value]
+
+
 def frame_axes(frame: Shape) -> tuple[Axis, ...]:
     """The loop axes of a frame, named i, j, k, ..."""
     names = (*_AXIS_NAMES, *(f"i{position}" for position in range(len(frame))))
@@ -96,7 +109,7 @@ class _Fusion:
         self.absorbed: dict[int, int] = {}
         self.stored: dict[Value, None] = {}
         self.movable: dict[Value, Group] = {}
-        self.repeatable: dict[Value, tuple[int, frozenset[Value]]] = {}
+        self.repeatable: dict[Value, Repetition] = {}
 
     def run(self) -> FusedGraph:
         skipped: set[Op] = set()
@@ -126,7 +139,7 @@ class _Fusion:
 
     def _place_inline(self, op: Op) -> None:
         """Give ``op`` no group, unless too many such operators would follow on each other."""
-        depth = 1 + max((self.inline_depth.get(operand, 0) for operand in op.operands), default=0)
+        depth = self._size(op)
         if depth > MAX_INLINE_DEPTH:
             self._start("pointwise", op)
         else:
@@ -192,8 +205,13 @@ class _Fusion:
         self._add(op, group, _root(op.result.shape, group, full=True))
         return group
 
+    def _size(self, op: Op) -> int:
+        """``op`` and the longest row of operators without a group in front of it."""
+        return 1 + max((self.inline_depth.get(operand, 0) for operand in op.operands), default=0)
+
     def _add(self, op: Op, group: Group, root: Indices) -> None:
         group.ops.append(op)
+        group.size += self._size(op)
         group.roots[op.result] = root
         self.home[op.result] = group
         self._note_reads(self._bases(op), group)
@@ -213,10 +231,11 @@ class _Fusion:
             if other is None or other is group or other.kind != "pointwise" or other.frame != group.frame:
                 continue
             needed_before = any(self._runs_at(reader) <= group.order for reader in self.readers.get(other.order, ()))
-            fits = len(other.ops) + len(group.ops) < MAX_OPS
+            fits = other.size + group.size < MAX_OPS
             if needed_before or not fits or not self._is_aligned(op, root, other):
                 continue
             group.ops[:0] = other.ops
+            group.size += other.size
             group.roots.update(other.roots)
             self.home.update(dict.fromkeys(other.roots, group))
             self.readers.setdefault(group.order, {}).update(self.readers.pop(other.order, {}))
@@ -260,7 +279,7 @@ class _Fusion:
         return max(homes, key=lambda group: group.order, default=None)
 
     def _may_join(self, group: Group) -> bool:
-        return group.kind in ("pointwise", "reduction") and len(group.ops) < MAX_OPS
+        return group.kind in ("pointwise", "reduction") and group.size < MAX_OPS
 
     def _is_aligned(self, op: Op, root: Indices, group: Group) -> bool:
         """Whether ``op``, made at ``root``, reads each value of ``group`` at the point at which that is made."""
@@ -319,18 +338,19 @@ class _Fusion:
                 if len(targets) == 1 and group not in targets:
                     self.movable[value] = targets.pop()
 
-    def _work_again(self, op: Op, group: Group) -> tuple[int, frozenset[Value]] | None:
-        """The work and the tensors that computing ``op`` in another group takes; None when it is too much.
+    def _work_again(self, op: Op, group: Group) -> Repetition | None:
+        """What computing ``op`` in another group takes; None when it is too much.
 
-        Those that are not small beside it may together be hardly larger, so that no more memory is read than the value
-        itself would take, and they must be in memory anyway.
+        The tensors that it reads, but for small ones, may together be hardly larger than its value, so that no more
+        memory is read than the value itself would take, and they must be in memory anyway.
         """
         if op.definition.family != "elementwise":
             return None
-        cost, tensors = 0 if op.result in self.movable else _cost(op), frozenset()
+        work, count, tensors = 0 if op.result in self.movable else _cost(op), self._size(op), frozenset()
         for base in self._bases(op):
             if base in self.repeatable:
-                cost, tensors = cost + self.repeatable[base][0], tensors | self.repeatable[base][1]
+                again = self.repeatable[base]
+                work, count, tensors = work + again.work, count + again.count, tensors | again.tensors
             elif base.type.nbytes * 8 > op.result.type.nbytes:
                 if self.home.get(base) is group and base not in self.stored:
                     if op.result not in self.movable or base.type.nbytes > op.result.type.nbytes:
@@ -338,8 +358,8 @@ class _Fusion:
                     self.stored[base] = None  # what is moved may read this instead of being stored itself
                 tensors = tensors | {base}
         read = sum(tensor.type.nbytes for tensor in tensors)
-        fits = cost <= MAX_RECOMPUTED_COST and read * 4 <= op.result.type.nbytes * 5
-        return (cost, tensors) if fits else None
+        fits = work <= MAX_RECOMPUTED_WORK and count <= MAX_REPEATED and read * 4 <= op.result.type.nbytes * 5
+        return Repetition(work, count, tensors) if fits else None
 
     def _find_inputs(self) -> None:
         """Fill in what each group reads from and writes to memory, readers before what they read; drop idle groups."""

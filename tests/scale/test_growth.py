@@ -1,0 +1,75 @@
+"""Ten thousand chained operators go through every level, and the work grows no faster than the graph."""
+
+import cProfile
+import pstats
+
+import numpy as np
+import pytest
+
+import euler_ir as ei
+from euler_ir.backends.cpu.step import StepWriter
+from euler_ir.compiler import lower
+from euler_ir.plan.memory import check_memory
+
+
+def chain(length):
+    """x -> sin -> + 1 -> sin ..., its sum, and the gradient of that."""
+    with ei.Graph("chain") as graph:
+        x = y = ei.input("x", (8,))
+        for position in range(length):
+            y = y.sin() if position % 2 else y + 1
+        total = y.sum()
+        ei.output(total=total, gradient=ei.gradient(total, [x])[0])
+    return graph
+
+
+def diamonds(length):
+    """x -> x + x -> ...: as many paths as 2 to the length."""
+    with ei.Graph("diamonds") as graph:
+        x = y = ei.input("x", (8,))
+        for _ in range(length):
+            y = (y + y) * 0.5
+        ei.output(y=y, gradient=ei.gradient(y.sum(), [x])[0])
+    return graph
+
+
+def wide(length):
+    """Many sums of one tensor, none of which needs another."""
+    with ei.Graph("wide") as graph:
+        x = ei.input("x", (8, 8))
+        ei.output(y=ei.stack([(x * float(position)).sum() for position in range(length // 4)]))
+    return graph
+
+
+def work(function):
+    """What ``function`` gives, and how many calls it makes: time that no other process can disturb."""
+    profile = cProfile.Profile()
+    result = profile.runcall(function)
+    return result, pstats.Stats(profile).total_calls
+
+
+@pytest.mark.parametrize(("shape", "length"), [(chain, 2_500), (diamonds, 1_000), (wide, 1_000)])
+def test_work_grows_with_the_graph(shape, length):
+    small, small_building = work(lambda: shape(length))
+    large, large_building = work(lambda: shape(4 * length))
+    assert large_building < 4.4 * small_building
+    small_stages, small_lowering = work(lambda: lower(small))
+    large_stages, large_lowering = work(lambda: lower(large))
+    assert large_lowering < 4.8 * small_lowering
+    small_text, large_text = (len(StepWriter(stages.plan).step_module()) for stages in (small_stages, large_stages))
+    assert large_text < 4.4 * small_text
+    check_memory(large_stages.plan)
+
+
+def test_ten_thousand_operators_compile_and_run():
+    step = ei.compile(chain(10_000))
+    x = np.linspace(-2, 2, 8, dtype=np.float32)
+    y, slope = x.astype(np.float64), np.ones(8)
+    for position in range(10_000):
+        if position % 2:
+            y, slope = np.sin(y), slope * np.cos(y)
+        else:
+            y = y + 1
+    result = step(x=x)
+    np.testing.assert_allclose(result["total"], y.sum(), rtol=1e-5)
+    np.testing.assert_allclose(result["gradient"], slope, rtol=1e-5, atol=1e-12)
