@@ -1,4 +1,4 @@
-"""Layers as graph builders. A module names its parameters by their path and adds ops to the current graph when called."""
+"""Layers as graph builders. A module names its parameters by their path and adds ops to the current graph."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Parameter(_Member):
         """
         graph, path = current_graph(), self.path
         if not path:
-            raise GraphError("a Parameter that belongs to no module has no name", hint="assign it to a module's attribute")
+            raise GraphError("a Parameter that belongs to no module has no name", hint="assign it to one's attribute")
         known = _parameters_of.setdefault(graph, {})
         if path not in known:
             graph.parameter(path, self.shape, self.initializer, self.dtype)
@@ -146,7 +146,7 @@ class ModuleList(Module):
 
 
 class Sequential(ModuleList):
-    """Calls its steps one after the other; a step is a module or a function of one tensor, such as ``euler_ir.relu``."""
+    """Calls its steps one after the other; a step is a module or a function of one tensor, such as ``ei.relu``."""
 
     def __init__(self, *steps: Callable[[Value], Value]) -> None:
         super().__init__(steps)

@@ -118,7 +118,7 @@ class Optimizer(ABC):
 
 
 class SGD(Optimizer):
-    """``p -= learning_rate * b`` with ``b = momentum * b + gradient``, as torch's; ``b`` is state ``optim.b.<name>``."""
+    """``p -= learning_rate * b`` with ``b = momentum * b + gradient``, as torch's; state ``optim.b.<name>``."""
 
     def __init__(self, learning_rate: Value | float, momentum: float = 0.0) -> None:
         super().__init__(learning_rate)

@@ -15,7 +15,10 @@ from models.run import TrainingRun
 from models.training import Diverged, Settings
 
 SHAKESPEARE = Path(__file__).resolve().parents[1] / "models" / "corpora" / "shakespeare.txt"
-SETTINGS = "corpus preset steps batch_size context accumulate vocab_size learning_rate dropout validate_every seed".split()
+SETTINGS = (
+    *("corpus", "preset", "steps", "batch_size", "context", "accumulate"),
+    *("vocab_size", "learning_rate", "dropout", "validate_every", "seed"),
+)
 
 
 class Parser(argparse.ArgumentParser):

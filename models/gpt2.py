@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import euler_ir as ei
 from euler_ir import nn, optim
-from euler_ir.initializers import Normal
 from models.data import IGNORED_LABEL
 
 
@@ -46,7 +45,7 @@ class Attention(nn.Module):
 
     def __init__(self, config, residual):
         self.heads = config.heads
-        self.c_attn = nn.Linear(config.width, 3 * config.width, initializer=Normal(0.02))
+        self.c_attn = nn.Linear(config.width, 3 * config.width, initializer=ei.initializers.Normal(0.02))
         self.c_proj = nn.Linear(config.width, config.width, initializer=residual)
 
     def forward(self, x):
@@ -61,7 +60,7 @@ class MLP(nn.Module):
     """Two linear layers around a GELU: [..., width] to the same."""
 
     def __init__(self, config, residual):
-        self.c_fc = nn.Linear(config.width, 4 * config.width, initializer=Normal(0.02))
+        self.c_fc = nn.Linear(config.width, 4 * config.width, initializer=ei.initializers.Normal(0.02))
         self.c_proj = nn.Linear(4 * config.width, config.width, initializer=residual)
 
     def forward(self, x):
@@ -73,7 +72,7 @@ class Block(nn.Module):
 
     def __init__(self, config):
         # Radford et al., 2.3: what adds to the residual stream begins smaller, by the square root of its summands.
-        residual = Normal(0.02 / (2 * config.layers) ** 0.5)
+        residual = ei.initializers.Normal(0.02 / (2 * config.layers) ** 0.5)
         self.ln_1 = nn.LayerNorm(config.width)
         self.attn = Attention(config, residual)
         self.ln_2 = nn.LayerNorm(config.width)
@@ -92,8 +91,8 @@ class GPT2(nn.Module):
     """
 
     def __init__(self, config):
-        self.wte = nn.Embedding(config.vocab_size, config.width, Normal(0.02))
-        self.wpe = nn.Embedding(config.context, config.width, Normal(0.02))
+        self.wte = nn.Embedding(config.vocab_size, config.width, ei.initializers.Normal(0.02))
+        self.wpe = nn.Embedding(config.context, config.width, ei.initializers.Normal(0.02))
         self.h = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.ln_f = nn.LayerNorm(config.width)
         self.dropout = nn.Dropout(config.dropout)

@@ -50,7 +50,7 @@ class TrainingRun:
         folder = Path(folder)
         if latest(folder).exists():
             raise FileExistsError(
-                f"{folder} already holds a training run. Add --resume to continue it, or choose another folder with --out."
+                f"{folder} already holds a training run. Add --resume to continue it, or choose another --out."
             )
         if settings.context > PRESETS[settings.preset].context:
             raise ValueError(
@@ -164,7 +164,8 @@ class TrainingRun:
         tokens = step * self.settings.tokens_per_step
         seconds = sum(record["seconds"] for record in records)
         speed = f"{tokens / seconds:,.0f}" if seconds else "n/a"
-        lines = [f"Reached step {step} with {tokens:,} tokens in {duration(progress['seconds'])} ({speed} tokens/s in steps)."]
+        wall_time = duration(progress["seconds"])
+        lines = [f"Reached step {step} with {tokens:,} tokens in {wall_time} ({speed} tokens/s in steps)."]
         last = next((record for record in reversed(records) if "validation_loss" in record), None)
         if last:
             lines += [
@@ -203,7 +204,7 @@ def best(folder):
 
 
 class Interruption:
-    """Makes the first SIGINT or SIGTERM a request, `signal`, to stop after the step under way; a second one acts at once."""
+    """Makes the first SIGINT or SIGTERM a request, `signal`, to stop after the current step; a second acts at once."""
 
     def __init__(self):
         self.signal = None

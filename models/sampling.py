@@ -24,7 +24,7 @@ class Sampling:
 
     def __post_init__(self):
         if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"The temperature must be 0 or above, not {self.temperature}. 0 takes the likeliest token.")
+            raise ValueError(f"The temperature must be 0 or above, not {self.temperature}. 0 takes the likeliest one.")
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k must be at least 1, not {self.top_k}. Leave it out to keep all tokens.")
         if self.top_p is not None and not 0 <= self.top_p <= 1:

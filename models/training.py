@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import euler_ir as ei
-from euler_ir.optim import warmup_cosine
+from euler_ir import optim
 from models.data import IGNORED_LABEL, Batches, validation_windows
 from models.gpt2 import PRESETS, accumulation_graphs, evaluation_graph, train_graph
 from models.token_files import check_token_ids
@@ -117,7 +117,7 @@ class Trainer:
         settings = self.settings
         started = time.perf_counter()
         peak, floor = settings.learning_rate, settings.final_learning_rate
-        rate = warmup_cosine(step, peak, floor, settings.warmup, settings.steps)
+        rate = optim.warmup_cosine(step, peak, floor, settings.warmup, settings.steps)
         if settings.accumulate == 1:
             outputs = self._run[0](self.state, learning_rate=np.float32(rate), **self._inputs(step, 0))
         else:
@@ -143,7 +143,7 @@ class Trainer:
         others = f", as are those of {broken.sum() - 1} more parameters" if broken.sum() > 1 else ""
         return (
             f"Step {step}: the loss is {loss:.6g} and the gradient norm of {self._names[worst]} is {norms[worst]:.6g}"
-            f"{others}. A lower learning rate usually helps."
+            f"{others}. Try a lower learning rate."
         )
 
     def _inputs(self, step, micro_step):
@@ -169,5 +169,5 @@ class Trainer:
         if not byte_count:
             return {}
         if not math.isfinite(total):
-            raise Diverged(step, f"Step {step}: the validation loss is {total:.6g}. A lower learning rate usually helps.")
+            raise Diverged(step, f"Step {step}: the validation loss is {total:.6g}. Try a lower learning rate.")
         return {"validation_loss": total / count, "bits_per_byte": total / math.log(2) / byte_count}

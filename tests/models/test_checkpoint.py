@@ -83,7 +83,8 @@ def test_other_files_are_refused(checkpoint, tmp_path):
     save_file({"x": np.zeros(2, np.float32)}, tmp_path / "weights")
     with pytest.raises(ValueError, match="not a checkpoint of a training run"):
         Checkpoint.load(tmp_path / "weights")
-    save_file({}, tmp_path / "newer", {"checkpoint": json.dumps({"format": "euler_ir training checkpoint", "version": 9})})
+    document = {"format": "euler_ir training checkpoint", "version": 9}
+    save_file({}, tmp_path / "newer", {"checkpoint": json.dumps(document)})
     with pytest.raises(ValueError, match="version 9, this program reads version 1"):
         Checkpoint.load(tmp_path / "newer")
     with pytest.raises(FileNotFoundError):

@@ -26,7 +26,8 @@ def micro_config():
 
 def micro_state(*graphs):
     state = ei.initial_state(*graphs)
-    weights = {name.removeprefix("transformer."): array for name, array in load_file(MICRO / "model.safetensors").items()}
+    arrays = load_file(MICRO / "model.safetensors")
+    weights = {name.removeprefix("transformer."): array for name, array in arrays.items()}
     assert weights.keys() == {parameter.op.attributes["name"] for graph in graphs for parameter in graph.parameters}
     for name, array in weights.items():
         state[name] = array

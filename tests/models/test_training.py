@@ -261,9 +261,9 @@ def test_a_gradient_that_is_not_finite_stops_the_run_and_names_its_parameter(tmp
         return execute(state, **inputs)
 
     monkeypatch.setattr(run._trainer, "_run", [poisoned])
-    with pytest.raises(Diverged, match=r"Step 8: the loss is nan and the gradient norm of wte.weight is nan, .*step 5") as e:
+    with pytest.raises(Diverged, match=r"Step 8: the loss is nan and the gradient norm of \S+ is nan, .*step 5") as stop:
         run.train()
-    assert e.value.step == 8
+    assert stop.value.step == 8
     kept = Checkpoint.load(tmp_path / "run" / "latest.safetensors")
     assert kept.step == 5 and all(np.isfinite(array).all() for array in kept.arrays.values())
 
