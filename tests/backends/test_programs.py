@@ -1,0 +1,210 @@
+"""Compiled graphs as their callers see them: outputs, state, threads, errors."""
+
+import os
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import euler_ir as ei
+from euler_ir import interpreter, optim
+from euler_ir.plan.memory import check_memory
+from models.gpt2 import GPT2Config, train_graph
+
+CONFIG = GPT2Config(vocab_size=61, context=16, layers=2, heads=2, width=24)
+
+
+def batch(seed=0, size=2):
+    tokens, targets = np.random.default_rng(seed).integers(0, 61, (2, size, 16)).astype(np.int32)
+    return {"tokens": tokens, "targets": targets, "learning_rate": np.float32(1e-3)}
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    return train_graph(CONFIG, 2, 16)
+
+
+def test_a_training_step_is_the_interpreters(gpt2, backend):
+    state = ei.initial_state(gpt2, seed=3)
+    outputs, updates = interpreter.run(gpt2, {**state, **batch()})
+    result = ei.compile(gpt2, backend)(state, **batch())
+    np.testing.assert_allclose(result["loss"], outputs["loss"], rtol=1e-6)
+    np.testing.assert_allclose(result["gradient_norms"], outputs["gradient_norms"], rtol=1e-4, atol=1e-7)
+    assert {name for name in updates if not np.array_equal(state[name], ei.initial_state(gpt2, seed=3)[name])}
+
+
+def test_threads_never_change_a_bit(gpt2):
+    finals = []
+    for threads in (1, 2, 3):
+        step, state = ei.compile(gpt2, threads=threads), ei.initial_state(gpt2)
+        for number in range(3):
+            step(state, **batch(number))
+        finals.append({name: state[name].tobytes() for name in state})
+    assert finals[0] == finals[1] == finals[2]
+
+
+def test_outputs_are_the_callers_to_keep(backend):
+    with ei.Graph() as graph:
+        x = ei.input("x", (3,))
+        ei.output(y=x * 2, again=x * 2, same=x)
+    run = ei.compile(graph, backend)
+    given = np.array([1, 2, 3], np.float32)
+    first, second = run(x=given), run(x=given + 1)
+    np.testing.assert_array_equal(first["y"], [2, 4, 6])
+    np.testing.assert_array_equal(second["again"], [4, 6, 8])
+    first["same"][0] = 9
+    np.testing.assert_array_equal(given, [1, 2, 3])
+
+
+def test_updates_see_old_values(backend):
+    """Two states trade places, a third takes an input, and outputs show what was there before."""
+    with ei.Graph() as graph:
+        x = ei.input("x", (2,))
+        a, b, c = (ei.state(name, (2,), ei.initializers.Full(value)) for name, value in (("a", 1), ("b", 2), ("c", 3)))
+        ei.update(a, b)
+        ei.update(b, a)
+        ei.update(c, x)
+        ei.output(before=a, total=a + b + c)
+    run, state = ei.compile(graph, backend), ei.initial_state(graph)
+    first = run(state, x=np.array([7, 8], np.float32))
+    np.testing.assert_array_equal(first["before"], [1, 1])
+    np.testing.assert_array_equal(first["total"], [6, 6])
+    np.testing.assert_array_equal([state["a"], state["b"], state["c"]], [[2, 2], [1, 1], [7, 8]])
+
+
+def test_an_update_is_also_an_output_and_is_read_elsewhere(backend):
+    with ei.Graph() as graph:
+        w = ei.parameter("w", (4,), ei.initializers.Ones())
+        new = w * 0.5
+        ei.update(w, new)
+        ei.output(new=new, old=w, reversed=w.flip(), both=new + w)
+    run, state = ei.compile(graph, backend), ei.initial_state(graph)
+    state["w"] = np.array([1, 2, 3, 4], np.float32)
+    result = run(state)
+    np.testing.assert_array_equal(result["old"], [1, 2, 3, 4])
+    np.testing.assert_array_equal(result["new"], [0.5, 1, 1.5, 2])
+    np.testing.assert_array_equal(result["reversed"], [4, 3, 2, 1])
+    np.testing.assert_array_equal(result["both"], [1.5, 3, 4.5, 6])
+    np.testing.assert_array_equal(state["w"], [0.5, 1, 1.5, 2])
+
+
+def test_odd_models_train(backend):
+    """A scalar model with an unused parameter, one without elements, and two parameters that look alike."""
+    with ei.Graph() as graph:
+        x = ei.input("x", ())
+        w, twin = (ei.parameter(name, (), ei.initializers.Full(3.0)) for name in ("w", "twin"))
+        unused = ei.parameter("unused", (2,), ei.initializers.Ones())
+        empty = ei.parameter("empty", (0, 3), ei.initializers.Ones())
+        loss = (w * x + 2 * twin) ** 2 + empty.sum()
+        optim.SGD(learning_rate=0.01).step({p: ei.gradient(loss, [p])[0] for p in (w, twin, unused, empty)})
+        ei.output(loss=loss)
+    run, state = ei.compile(graph, backend), ei.initial_state(graph)
+    assert run(state, x=1.0)["loss"] == 81
+    np.testing.assert_allclose([state["w"], state["twin"]], [3 - 0.18, 3 - 0.36], rtol=1e-6)
+    np.testing.assert_array_equal(state["unused"], [1, 1])
+
+
+@pytest.fixture
+def doubling():
+    with ei.Graph("doubling") as graph:
+        x = ei.input("x", (2, 3))
+        ei.output(y=x * 2)
+    return ei.compile(graph)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "input 'x' is missing"),
+        ({"x": np.ones((2, 3), np.float32), "z": 1}, "has no input 'z'"),
+        ({"x": np.ones((3, 2), np.float32)}, "input 'x' needs f32[2, 3], not f32[3, 2]"),
+        ({"x": np.ones((2, 3))}, "float64 does not convert to f32 without loss"),
+        ({"x": "words"}, "input 'x' needs f32[2, 3]"),
+        ({"x": [[1, 2], [3]]}, "input 'x' needs f32[2, 3]"),
+    ],
+)
+def test_wrong_inputs_are_refused(doubling, given, message):
+    with pytest.raises(ei.ExecutionError) as refused:
+        doubling(**given)
+    assert message in str(refused.value)
+
+
+def test_inputs_need_not_be_contiguous(doubling):
+    x = np.arange(6, dtype=np.float32).reshape(3, 2).T
+    np.testing.assert_array_equal(doubling(x=x)["y"], 2 * x)
+    np.testing.assert_array_equal(doubling(x=[[1, 2, 3], [4, 5, 6]])["y"], [[2, 4, 6], [8, 10, 12]])
+
+
+def test_a_state_that_does_not_fit_is_refused(gpt2):
+    step = ei.compile(gpt2)
+    with pytest.raises(ei.ExecutionError, match="State"):
+        step(**batch())
+    with pytest.raises(ei.ExecutionError, match="is not in the State"):
+        step(ei.State(), **batch())
+    other = ei.State()
+    other["wte.weight"] = np.zeros((3, 3), np.float32)
+    with pytest.raises(ei.ExecutionError, match="'wte.weight'"):
+        other.add(gpt2)
+
+
+def test_an_index_out_of_range_names_the_line_and_the_next_call_works(backend):
+    with ei.Graph() as graph:
+        table, rows = ei.input("table", (5, 2)), ei.input("rows", (3,), ei.i32)
+        ei.output(y=ei.take(table, rows))  # this line
+    run = ei.compile(graph, backend)
+    table = np.arange(10, dtype=np.float32).reshape(5, 2)
+    for bad in (5, -1, 2**31 - 1):
+        with pytest.raises(ei.ExecutionError) as fault:
+            run(table=table, rows=np.array([0, bad, 1], np.int32))
+        assert "0..4" in str(fault.value) and "# this line" in str(fault.value)
+    np.testing.assert_array_equal(run(table=table, rows=np.array([4, 0, 4], np.int32))["y"], table[[4, 0, 4]])
+
+
+def test_python_threads_take_turns(gpt2):
+    step = ei.compile(gpt2)
+    wanted = {seed: step(ei.initial_state(gpt2, seed=seed), **batch(seed))["loss"] for seed in range(4)}
+    found = {}
+
+    def work(seed):
+        for _ in range(5):
+            found[seed] = step(ei.initial_state(gpt2, seed=seed), **batch(seed))["loss"]
+
+    workers = [threading.Thread(target=work, args=(seed,)) for seed in wanted]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert found == wanted
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_runs_what_its_parent_compiled(doubling):
+    x = np.ones((2, 3), np.float32)
+    doubling(x=x)
+    child = os.fork()
+    if not child:
+        os._exit(0 if doubling(x=x)["y"].sum() == 12 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_step_allocates_nothing_but_its_outputs(gpt2):
+    step, state, given = ei.compile(gpt2), ei.initial_state(gpt2), batch()
+    for _ in range(3):
+        step(state, **given)
+    tracemalloc.start()
+    try:
+        kept = step(state, **given)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Every intermediate tensor of this model is larger than the bookkeeping of a call.
+    assert peak < sum(array.nbytes for array in kept.values()) + 16384
+
+
+def test_the_peak_of_the_plan_is_what_is_used(gpt2):
+    step = ei.compile(gpt2)
+    assert step.program._arena.nbytes == step.plan.arena_bytes
+    assert f"arena {step.plan.arena_bytes} bytes" in str(step.plan)
+    assert step.plan.lower_bound <= step.plan.arena_bytes <= 1.05 * step.plan.lower_bound
+    check_memory(step.plan)
