@@ -223,17 +223,19 @@ class _Fusion:
                 self.readers.setdefault(home.order, {})[group.order] = None
 
     def _absorb_siblings(self, op: Op, root: Indices, bases: list[Value], group: Group) -> None:
-        """Take into ``group`` the other pointwise groups of the same frame that ``op`` reads, where nothing in between
-        needs them: the moments of an optimiser and the step that follows from both become one loop.
+        """Take into ``group`` the other groups of the same frame that ``op`` reads, where nothing in between needs them:
+        the moments of an optimiser and the step that follows from both become one loop.
         """
         for base in bases:
             other = self.home.get(base)
-            if other is None or other is group or other.kind != "pointwise" or other.frame != group.frame:
+            if other is None or other is group or not _can_merge(other, group):
                 continue
             needed_before = any(self._runs_at(reader) <= group.order for reader in self.readers.get(other.order, ()))
             fits = other.size + group.size < MAX_OPS
             if needed_before or not fits or not self._is_aligned(op, root, other):
                 continue
+            if other.reduced is not None:
+                group.kind, group.reduced = "reduction", other.reduced
             group.ops[:0] = other.ops
             group.size += other.size
             group.roots.update(other.roots)
@@ -351,14 +353,14 @@ class _Fusion:
             if base in self.repeatable:
                 again = self.repeatable[base]
                 work, count, tensors = work + again.work, count + again.count, tensors | again.tensors
-            elif base.type.nbytes * 8 > op.result.type.nbytes:
+            elif base.size * 8 > op.result.size:
                 if self.home.get(base) is group and base not in self.stored:
-                    if op.result not in self.movable or base.type.nbytes > op.result.type.nbytes:
+                    if op.result not in self.movable or base.size > op.result.size:
                         return None
                     self.stored[base] = None  # what is moved may read this instead of being stored itself
                 tensors = tensors | {base}
-        read = sum(tensor.type.nbytes for tensor in tensors)
-        fits = work <= MAX_RECOMPUTED_WORK and count <= MAX_REPEATED and read * 4 <= op.result.type.nbytes * 5
+        read = sum(tensor.size for tensor in tensors)
+        fits = work <= MAX_RECOMPUTED_WORK and count <= MAX_REPEATED and read * 4 <= op.result.size * 5
         return Repetition(work, count, tensors) if fits else None
 
     def _find_inputs(self) -> None:
@@ -415,6 +417,15 @@ def _root(shape: Shape, group: Group, full: bool) -> Indices | None:
         return None
     rest = iter(axes)
     return tuple(Index() if size == 1 else Index.of(next(rest)) for size in shape)
+
+
+def _can_merge(other: Group, group: Group) -> bool:
+    """Whether the loops of two groups can be the same ones."""
+    loops = ("pointwise", "reduction")
+    if other.kind not in loops or group.kind not in loops or other.frame != group.frame:
+        return False
+    reduced = {axes for axes in (other.reduced, group.reduced) if axes is not None}
+    return len(reduced) < 2 and all(_is_parallel(group.frame, axes) for axes in reduced)
 
 
 def _is_parallel(frame: Shape, reduced: tuple[int, ...]) -> bool:

@@ -1,0 +1,96 @@
+"""What becomes one kernel, what is read in place, and that groups can run in their order."""
+
+from dataclasses import replace
+
+import pytest
+
+import euler_ir as ei
+from euler_ir import nn, optim
+from euler_ir.compiler import lower
+from euler_ir.loops.kernel import Kernel
+from euler_ir.loops.lower import lower as lower_group
+from euler_ir.loops.verify import verify_kernel
+from euler_ir.passes.fuse import MAX_OPS, fuse
+from euler_ir.passes.pipeline import optimize
+from euler_ir.plan.plan import MatmulStep
+from models.gpt2 import PRESETS, train_graph
+
+
+def nests(build):
+    """The loop nests of the graph whose output ``build()`` makes."""
+    with ei.Graph() as graph:
+        ei.output(y=build())
+    return [nest for step in lower(graph).plan.kernels() for nest in step.kernel.nests]
+
+
+def rows(*shape, name="x"):
+    return ei.input(name, shape)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        pytest.param(lambda: ei.layer_norm(rows(64, 96), rows(96, name="w"), rows(96, name="b")), id="layer norm"),
+        pytest.param(lambda: ei.gelu(rows(64, 96) + rows(96, name="b")), id="bias and GELU"),
+        pytest.param(lambda: ei.softmax(rows(64, 96)), id="softmax"),
+        pytest.param(lambda: ei.softmax(rows(8, 96, 64), axis=1), id="softmax of a middle axis"),
+        pytest.param(lambda: ei.cross_entropy(rows(64, 96), ei.input("l", (64,), ei.i32)), id="cross-entropy"),
+        pytest.param(lambda: ei.take(rows(50, 16), ei.input("i", (4, 8), ei.i32)) + rows(8, 16, name="p"), id="embedding"),
+        pytest.param(lambda: rows(64, 96).transpose().reshape(96, 8, 8)[::2] * 2, id="movement and arithmetic"),
+        pytest.param(lambda: ei.argmax(rows(64, 96), axis=1), id="argmax"),
+    ],
+)
+def test_one_nest(build):
+    assert len(nests(build)) == 1
+
+
+def test_softmax_and_its_loss_with_the_gradient_are_one_nest():
+    with ei.Graph() as graph:
+        logits, labels = ei.input("logits", (64, 96)), ei.input("labels", (64,), ei.i32)
+        losses = ei.cross_entropy(logits, labels)
+        ei.output(losses=losses, gradient=ei.gradient(losses.sum(), [logits])[0])
+    assert [len(step.kernel.nests) for step in lower(graph).plan.kernels()] == [1]
+
+
+def test_adamw_of_all_parameters_is_one_kernel():
+    with ei.Graph() as graph:
+        model = nn.Sequential(*(nn.Linear(32, 32) for _ in range(6)))
+        optim.AdamW(learning_rate=1e-3).step((model(ei.input("x", (16, 32))) ** 2).mean())
+    plan = lower(graph).plan
+    written = [{plan.buffers[number].name for number in step.writes()} for step in plan.kernels()]
+    moments = {f"optim.{kind}.{layer}.{name}" for kind in "mv" for layer in range(6) for name in ("weight", "bias")}
+    assert sum(bool(moments & names) for names in written) == 1
+
+
+@pytest.fixture(scope="module")
+def plans():
+    return {
+        layers: lower(train_graph(replace(PRESETS["nano"], layers=layers), 16, 128)).plan for layers in (2, 4)
+    }
+
+
+def test_a_layer_takes_twelve_kernels_at_most(plans):
+    assert (len(plans[4].kernels()) - len(plans[2].kernels())) / 2 <= 12
+
+
+def test_heads_are_never_copied(plans):
+    """Products of attention read queries, keys and values inside of one buffer, and write heads side by side."""
+    batched = [step for step in plans[4].steps() if isinstance(step, MatmulStep) and step.batch == (16, 4)]
+    assert len(batched) == 4 * 6
+    fused_rows = [step for step in batched if 384 in (step.left.leading, step.right.leading)]
+    assert len(fused_rows) == 4 * 5
+
+
+@pytest.mark.parametrize("preset", ["nano", "124M"])
+def test_groups_run_in_their_order_and_their_nests_are_sound(preset):
+    config = replace(PRESETS[preset], layers=2, vocab_size=300, context=32)
+    fused = fuse(optimize(train_graph(config, 2, 32)))
+    written = set()
+    for group in fused.groups:
+        made_before = {value for value in group.inputs if value.op.operands or value.op.name == "iota"}
+        assert made_before <= written, group.name
+        written.update(group.outputs)
+        assert group.size <= MAX_OPS + 16
+        if group.kind != "matmul":
+            verify_kernel(Kernel(group.name, (lower_group(group).nest,)))
+    assert {value for value in fused.graph.results() if value.op.operands} <= written
