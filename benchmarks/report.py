@@ -49,7 +49,9 @@ def table(title, workload, peer_records):
         padding=0,
     )
     shown.add_column("peer", no_wrap=True)
-    for heading in ("ms/step", "min", "max", "ratio", "tokens/s", "GFLOP/s", "peak MiB", "build s", "first step s"):
+    # In two lines, so that the widest table has room in 80 columns.
+    headings = ("ms/\nstep", "min", "max", "ratio", "tokens\n/s", "GFLOP\n/s", "peak\nMiB", "build\ns", "first\nstep s")
+    for heading in headings:
         shown.add_column(heading, justify="right", no_wrap=True)
     for record in peer_records:
         step = record["step_ms"]
