@@ -247,7 +247,7 @@ class _Lowering:
     def _pull(self, value: Value, indices: Indices, conditions: tuple[Condition, ...]) -> str:
         """The scalar that holds the element of ``value`` at ``indices``, made in the outermost scope that can.
 
-        Depth is bounded: a group has at most MAX_OPS operators and as many in between as MAX_INLINE_DEPTH allows.
+        Depth is bounded: a group has at most MAX_OPS operators, and MAX_INLINE_SIZE more in front of one.
         """
         if value.op.definition.family == "reduction" and value not in self.in_memory:
             conditions = ()  # it has been made for the whole row already

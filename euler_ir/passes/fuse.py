@@ -9,6 +9,7 @@ on no tensor at all, belong to no group: whoever reads them computes the index i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -20,8 +21,9 @@ from euler_ir.shapes import Shape
 MAX_OPS = 96
 """Operators in one group, counting those between them that have no group. It bounds the size of a kernel, and with it
 compile time and the depth of lowering."""
-MAX_INLINE_DEPTH = 16
-"""Operators without a group that may follow on each other before one is put into memory."""
+MAX_INLINE_SIZE = 24
+"""Operators without a group that one element may need before one of them is put into memory; one that is read in two
+places counts twice, because the two may read it at different indices."""
 MAX_RECOMPUTED_WORK = 8
 """Work (see ``_cost``) that a group repeats rather than reading another group's intermediate from memory."""
 MAX_REPEATED = 24
@@ -104,7 +106,7 @@ class _Fusion:
         self.results = frozenset(graph.results())
         self.groups: list[Group] = []
         self.home: dict[Value, Group] = {}
-        self.inline_depth: dict[Value, int] = {}
+        self.inline_size: dict[Value, int] = {}
         self.readers: dict[int, dict[int, None]] = {}  # by the order of groups: which groups read which
         self.absorbed: dict[int, int] = {}
         self.stored: dict[Value, None] = {}
@@ -138,12 +140,12 @@ class _Fusion:
     # -- placing one operator ------------------------------------------------------------------------------------------
 
     def _place_inline(self, op: Op) -> None:
-        """Give ``op`` no group, unless too many such operators would follow on each other."""
-        depth = self._size(op)
-        if depth > MAX_INLINE_DEPTH:
+        """Give ``op`` no group, unless its element would need too many such operators."""
+        size = self._size(op)
+        if size > MAX_INLINE_SIZE:
             self._start("pointwise", op)
         else:
-            self.inline_depth[op.result] = depth
+            self.inline_size[op.result] = size
 
     def _place_elementwise(self, op: Op) -> None:
         bases = self._bases(op)
@@ -187,7 +189,7 @@ class _Fusion:
     def _place_matmul(self, op: Op) -> tuple[Op, ...]:
         """Make ``op`` a library call; gives the operators that the call does as well (a transpose of its result)."""
         call = match_matmul(
-            op, self.uses, self.results, lambda value: value not in self.inline_depth or value in self.stored
+            op, self.uses, self.results, lambda value: value not in self.inline_size or value in self.stored
         )
         for operand in (call.left.source, call.right.source):
             self._store(operand)
@@ -206,8 +208,8 @@ class _Fusion:
         return group
 
     def _size(self, op: Op) -> int:
-        """``op`` and the longest row of operators without a group in front of it."""
-        return 1 + max((self.inline_depth.get(operand, 0) for operand in op.operands), default=0)
+        """``op`` and the operators without a group in front of it."""
+        return 1 + sum(self.inline_size.get(operand, 0) for operand in op.operands)
 
     def _add(self, op: Op, group: Group, root: Indices) -> None:
         group.ops.append(op)
@@ -270,7 +272,7 @@ class _Fusion:
             if value in seen:
                 continue
             seen.add(value)
-            if value in self.inline_depth:
+            if value in self.inline_size:
                 pending.extend(reversed(value.op.operands))
             else:
                 found[value] = None
@@ -298,7 +300,7 @@ class _Fusion:
             if (value, indices) in seen:
                 continue
             seen.add((value, indices))
-            if value in self.inline_depth:
+            if value in self.inline_size:
                 pending.extend(inline_sources(value.op, indices))
             else:
                 yield value, indices
@@ -349,10 +351,11 @@ class _Fusion:
         if op.definition.family != "elementwise":
             return None
         work, count, tensors = 0 if op.result in self.movable else _cost(op), self._size(op), frozenset()
-        for base in self._bases(op):
+        for base, times in Counter(base for base, _ in self._accesses(op, group.roots[op.result])).items():
             if base in self.repeatable:
                 again = self.repeatable[base]
-                work, count, tensors = work + again.work, count + again.count, tensors | again.tensors
+                work, count = work + times * again.work, count + times * again.count
+                tensors = tensors | again.tensors
             elif base.size * 8 > op.result.size:
                 if self.home.get(base) is group and base not in self.stored:
                     if op.result not in self.movable or base.size > op.result.size:
@@ -381,7 +384,7 @@ class _Fusion:
                 seen.add(value)
                 home = self.home.get(value)
                 # An operator without a group may have been put into memory for a later reader: too late for this one.
-                inline = value in self.inline_depth and (home is None or home.order > group.order)
+                inline = value in self.inline_size and (home is None or home.order > group.order)
                 if home is group or inline or (value in self.repeatable and value not in self.stored):
                     pending.extend(reversed(value.op.operands))
                 else:

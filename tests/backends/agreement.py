@@ -73,11 +73,26 @@ def _perturbed(graph: Graph, leaves: Mapping[str, np.ndarray], seed: int) -> Res
             continue
         operands = [arrays[operand] for operand in op.operands]
         with np.errstate(all="ignore"):
-            results = op.definition.evaluate(op.attributes, *operands)
+            results = op.definition.evaluate(op.attributes, *_reordered(op, operands, random))
             for value, array in zip(op.results, results if isinstance(results, tuple) else (results,)):
                 arrays[value] = _move(op, np.asarray(array), operands, random) if value.dtype.is_float else array
     outputs = {name: arrays[value] for name, value in graph.outputs.items()}
     return outputs, {name: arrays[value] for name, value in graph.updates.items()}
+
+
+def _reordered(op: Op, operands: list[np.ndarray], random: np.random.Generator) -> list[np.ndarray]:
+    """``operands`` with what ``op`` sums or multiplies up in another order: one that overflows, perhaps, on the way."""
+    if op.name in ("sum", "prod"):
+        (x,) = operands
+        for axis in op.attributes["axes"]:
+            x = random.permutation(x, axis=axis)
+        return [x]
+    if op.name == "matmul":
+        left, right = operands
+        order = random.permutation(left.shape[-2 if op.attributes["transpose_left"] else -1])
+        left = left[..., order, :] if op.attributes["transpose_left"] else left[..., order]
+        return [left, right[..., order] if op.attributes["transpose_right"] else right[..., order, :]]
+    return operands
 
 
 def _move(op: Op, array: np.ndarray, operands: list[np.ndarray], random: np.random.Generator) -> np.ndarray:

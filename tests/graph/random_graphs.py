@@ -21,6 +21,8 @@ from euler_ir.dtypes import DTYPES, f32, f64, i32, i64
 from euler_ir.initializers import Zeros
 
 SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 17, 33)
+ALIKE = ((1, 4), (2, 8), (3,), (4, 4, 1, 17), (6, 2, 3))
+"""Sizes of graphs whose values fit together well, so that much is fused."""
 MOST_ELEMENTS = 1500
 _UNARY = (
     T.negative, T.absolute, T.sign, T.floor, T.exp, T.log, T.sqrt, T.rsqrt, T.sin, T.cos, T.tanh, T.erf, T.erfc,
@@ -80,6 +82,7 @@ class _Drawing:
         self.inputs: dict[str, np.ndarray] = {}
         self.kept: dict[str, np.ndarray] = {}
         self.values: list[ei.Value] = []
+        self.sizes = self.choose((SIZES, SIZES, *ALIKE))
         self.random = np.random.default_rng(self.number(0, 2**32 - 1))
 
     # -- choices -------------------------------------------------------------------------------------------------------
@@ -96,7 +99,7 @@ class _Drawing:
         return self.values[len(self.values) - 1 - back]
 
     def shape(self) -> tuple[int, ...]:
-        shape = tuple(self.choose(SIZES) for _ in range(self.number(0, 3)))
+        shape = tuple(self.choose(self.sizes) for _ in range(self.number(0, 3)))
         while math.prod(shape) > MOST_ELEMENTS:
             shape = shape[1:]
         return shape
@@ -262,7 +265,7 @@ class _Drawing:
         left, right, inner = self.chance(2), self.chance(2), x.shape[-1]
         if left and x.ndim > 1:
             inner = x.shape[-2]
-        columns = self.choose(SIZES)
+        columns = self.choose(self.sizes)
         batch = tuple(1 if self.chance(3) else size for size in x.shape[:-2][self.number(0, 2) :])
         shape = (columns, inner) if right else (inner, columns)
         other = self.leaf(batch + shape, x.dtype)
@@ -294,7 +297,7 @@ class _Drawing:
         return T.dropout(x, 0.25, 7, 1)
 
     def grid(self, x):
-        shape = (self.choose(SIZES), *self.shape()[1:])
+        shape = (self.choose(self.sizes), *self.shape()[1:])
         return ei.iota(shape, self.number(0, len(shape) - 1), self.choose((f32, i32, i64, ei.u8)))
 
     def more(self, x):
