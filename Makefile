@@ -22,7 +22,7 @@ test-slow: .venv/installed-test
 	.venv/bin/python -m pytest -q -m slow
 
 check: .venv/installed
-	.venv/bin/python -m euler_ir.cli check
+	.venv/bin/python -m models.gradient_check
 
 .venv/installed: pyproject.toml
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv

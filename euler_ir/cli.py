@@ -39,7 +39,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"stages, from your model downwards:\n{stages}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    printing.add_argument("target", metavar="FILE.py:function", help="a function without arguments that returns a Graph")
+    printing.add_argument(
+        "target", metavar="FILE.py:function", help="a function without arguments that returns a Graph"
+    )
     printing.add_argument("--stage", choices=STAGES, required=True, help="what to print, see below")
     printing.add_argument("-o", "--out", metavar="OUT", type=Path, help="write to this file instead")
     printing.add_argument("--locations", action="store_true", help="say the line of your model beside each operator")
@@ -69,7 +71,3 @@ def _check(options: argparse.Namespace) -> int:
     from euler_ir.gradient_check import check_operators, report
 
     return 0 if report("operator", check_operators()) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -18,18 +18,20 @@ LEVELS = [
     {"initializers", "tensor"},
     {"ops"},
     {"graph"},
-    {"builder", "state", "text", "verify", "interpreter", "graph_equality"},
+    {"builder", "state", "text", "verify", "interpreter", "graph_equality", "widen", "gradient_samples"},
     {"autodiff"},
     {"passes", "nn", "optim"},
     {"loops"},
     {"plan"},
     {"compiler", "cache"},
-    {"inspect"},
+    {"inspect", "gradient_check"},
     {"cli", "__main__"},
 ]
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
 BACKENDS_MAY_SEE = {"backends", "loops", "plan", "dtypes", "shapes", "index", "errors"}
-USERS_MAY_SEE = {"euler_ir", "euler_ir.nn", "euler_ir.optim", "euler_ir.passes", "euler_ir.initializers"}
+USERS_MAY_SEE = {"euler_ir"} | {
+    f"euler_ir.{name}" for name in ("nn", "optim", "passes", "initializers", "gradient_check")
+}
 UPWARDS = {("graph", "text")}  # str(graph) is its text
 
 

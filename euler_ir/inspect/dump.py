@@ -26,7 +26,7 @@ WITH_LOCATIONS = ("graph", "grad", "fused")
 
 
 def dump(graph: Graph, stage: str, locations: bool = False) -> str:
-    """The text of ``graph`` at ``stage``, one of STAGES; with ``locations`` each op also says the user's line and scope.
+    """The text of ``graph`` at ``stage``, one of STAGES; with ``locations`` each op says the user's line and scope.
 
     Raises VerifyError for a malformed graph, LoweringError for what has no code, ValueError for an unknown stage or
     one that has no locations.

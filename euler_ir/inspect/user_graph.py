@@ -34,7 +34,7 @@ def load_graph(target: str) -> Graph:
     path = Path(filename)
     if not path.is_file():
         raise UserGraphError(f"there is no file {filename!r}")
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), _first_on_path(path.resolve().parent):
         module = _guarded(path, f"importing {filename}", lambda: _import(path))
         found = _member(module, name, filename)
         if callable(found):
@@ -44,13 +44,21 @@ def load_graph(target: str) -> Graph:
     return found
 
 
+@contextlib.contextmanager
+def _first_on_path(folder: Path):
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+
+
 def _import(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(_MODULE, path.resolve())
     if spec is None:
         raise UserGraphError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[_MODULE] = module
-    sys.path.insert(0, str(path.resolve().parent))
+    sys.modules[_MODULE] = module  # dataclasses look their module up there
     spec.loader.exec_module(module)
     return module
 
@@ -97,4 +105,4 @@ def _users_line(path: Path, error: BaseException) -> str:
 
 
 def _kind(value) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
+    return "None" if value is None else f"an object of type {type(value).__name__!r}"

@@ -1,0 +1,35 @@
+"""A graph in f64: the same computation with every float twice as exact, or four times, as it was."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from euler_ir.dtypes import DType, as_dtype, f64
+from euler_ir.graph import Graph, Rebuild
+
+
+def in_f64(graph: Graph) -> Graph:
+    """``graph`` with every float leaf, constant, cast and result in f64; integers and bools stay as they are.
+
+    Constants and initial values keep the numbers that they had in their own type. Random operators draw other
+    numbers, because those of f64 have more bits.
+    """
+    rebuild = Rebuild(graph)
+    target = rebuild.target
+    for op in graph.ops:
+        attributes = {name: _wide(value) for name, value in op.attributes.items()}
+        with target.derived_from(op):
+            if op.definition.has_identity:
+                results = getattr(target, op.name)(**attributes)
+            else:
+                results = target.emit(op.name, rebuild.operands(op), **attributes)
+        rebuild.replace(op, results if isinstance(results, tuple) else (results,))
+    return rebuild.finish()
+
+
+def _wide(attribute):
+    if isinstance(attribute, DType):
+        return f64 if attribute.is_float else attribute
+    if isinstance(attribute, np.ndarray) and as_dtype(attribute.dtype).is_float:
+        return attribute.astype(np.float64)
+    return attribute
