@@ -7,8 +7,8 @@ of its own error, without which a small deviation would say little.
 For each tensor the directions are single elements, all of them or a fixed sample, and one random direction of length 1
 to which every element contributes. The relative error of a derivative ``a`` against a difference ``b`` is
 ``|a - b| / max(|a|, |b|, rms, floor)``. ``rms`` is the root mean square of the tensor's gradient, so that an element
-whose derivative happens to be near 0 counts on the scale of its neighbours. ``floor`` is the slope that would change the
-loss by a millionth over the tensor's own scale; it matters only where the whole gradient vanishes.
+whose derivative happens to be near 0 counts on the scale of its neighbours. ``floor`` is the slope that would change
+the loss by a millionth over the tensor's own scale; it matters only where the whole gradient vanishes.
 """
 
 from __future__ import annotations
