@@ -81,11 +81,14 @@ class FusedGraph:
 
 @dataclass(frozen=True)
 class Repetition:
-    """What it takes to compute a value outside of its group: work, operators, and tensors read that are not small."""
+    """What it takes to compute a value outside of its group: work, operators, tensors read that are not small, and of
+    those the ones that are not in memory yet.
+    """
 
     work: int
     count: int
-    tensors: frozenset[Value]
+    tensors: tuple[Value, ...]
+    brought: tuple[Value, ...]
 
 
 def frame_axes(frame: Shape) -> tuple[Axis, ...]:
@@ -322,8 +325,8 @@ class _Fusion:
                 again = self._work_again(op, group)
                 if again is not None:
                     self.repeatable[op.result] = again
-                elif any(reader is not group for reader, _ in readers.get(op.result, ())):
-                    self.stored[op.result] = None
+                if any(reader is not group for reader, _ in readers.get(op.result, ())):
+                    self.stored.update(dict.fromkeys((op.result,) if again is None else again.brought))
 
     def _find_movable(self, readers: dict[Value, list[tuple[Group, Op]]]) -> None:
         """Find the values that serve one other group alone: computing them there instead costs nothing.
@@ -350,21 +353,24 @@ class _Fusion:
         """
         if op.definition.family != "elementwise":
             return None
-        work, count, tensors = 0 if op.result in self.movable else _cost(op), self._size(op), frozenset()
+        work, count = 0 if op.result in self.movable else _cost(op), self._size(op)
+        tensors: dict[Value, None] = {}
+        brought: dict[Value, None] = {}
         for base, times in Counter(base for base, _ in self._accesses(op, group.roots[op.result])).items():
             if base in self.repeatable:
                 again = self.repeatable[base]
                 work, count = work + times * again.work, count + times * again.count
-                tensors = tensors | again.tensors
+                tensors.update(dict.fromkeys(again.tensors))
+                brought.update(dict.fromkeys(again.brought))
             elif base.size * 8 > op.result.size:
                 if self.home.get(base) is group and base not in self.stored:
                     if op.result not in self.movable or base.size > op.result.size:
                         return None
-                    self.stored[base] = None  # what is moved may read this instead of being stored itself
-                tensors = tensors | {base}
+                    brought[base] = None  # what moves reads this instead of being stored itself
+                tensors[base] = None
         read = sum(tensor.size for tensor in tensors)
         fits = work <= MAX_RECOMPUTED_WORK and count <= MAX_REPEATED and read * 4 <= op.result.size * 5
-        return Repetition(work, count, tensors) if fits else None
+        return Repetition(work, count, tuple(tensors), tuple(brought)) if fits else None
 
     def _find_inputs(self) -> None:
         """Fill in what each group reads from and writes to memory, readers before what they read; drop idle groups."""
