@@ -73,31 +73,44 @@ def aligned(nbytes: int) -> int:
 def check_memory(plan: Plan) -> None:
     """Prove, from the steps alone, that nothing in ``plan`` reads or writes memory that holds something else.
 
-    Walks the phases with a model of the arena that knows which buffer each range of bytes holds. Raises VerifyError for
-    a buffer that is read when its memory holds another, or that lies outside of the arena, and for two nests or steps
-    of one phase that touch the same memory while one writes it.
+    Walks the phases with a model of memory that knows which buffer each range of bytes holds: at first the inputs,
+    parameters, state and constants. Raises VerifyError for a buffer that is read when its memory holds another or
+    nothing yet, for one that lies outside of the arena, for an input or constant that is written, for two nests or
+    steps of one phase that touch the same memory while one writes it, and for an output that is never written.
     """
-    holds: list[tuple[int, int, int]] = []  # disjoint (start, end, buffer), by start
+    held: dict[int | None, list[tuple[int, int, int]]] = {}  # by memory: disjoint (start, end, buffer), by start
+    for number, buffer in enumerate(plan.buffers):
+        if buffer.place not in ("arena", "output"):
+            _hold(held, _region(plan, number), number)
     for number, phase in enumerate(plan.phases):
-        touched: list[tuple[int, int, int, bool]] = []
+        touched: dict[int | None, list[tuple[int, int, int, bool]]] = {}
         for unit, (reads, writes) in enumerate(_units(phase)):
             for buffer in sorted(reads | writes):
-                span = _span(plan, buffer)
-                if span is None:
-                    continue
-                name = plan.buffers[buffer].name
-                if buffer in reads and (*span, buffer) not in holds:
-                    raise VerifyError(f"phase {number}: {name} is read but its memory holds something else")
-                for start, end, other, wrote in touched:
-                    if other != unit and start < span[1] and span[0] < end and (wrote or buffer in writes):
-                        raise VerifyError(f"phase {number}: {name} shares memory with what runs beside it")
-                touched.append((*span, unit, buffer in writes))
+                planned = plan.buffers[buffer]
+                if buffer in writes and planned.place in ("input", "constant"):
+                    raise VerifyError(f"phase {number}: {planned.place} {planned.name} is written")
+                memory, first, last = _region(plan, buffer)
+                if buffer in reads and first < last and (first, last, buffer) not in held.get(memory, ()):
+                    raise VerifyError(f"phase {number}: {planned.name} is read but its memory holds something else")
+                beside = touched.setdefault(memory, [])
+                for start, end, other, wrote in beside:
+                    if other != unit and start < last and first < end and (wrote or buffer in writes):
+                        raise VerifyError(f"phase {number}: {planned.name} shares memory with what runs beside it")
+                beside.append((first, last, unit, buffer in writes))
         for _, writes in _units(phase):
             for buffer in sorted(writes):
-                span = _span(plan, buffer)
-                if span is not None:
-                    holds = [entry for entry in holds if entry[1] <= span[0] or span[1] <= entry[0]]
-                    bisect.insort(holds, (*span, buffer))
+                _hold(held, _region(plan, buffer), buffer)
+    for name, buffer in plan.outputs.items():
+        if plan.buffers[buffer].type.nbytes and buffer not in held:
+            raise VerifyError(f"output {name} is never written")
+
+
+def _hold(held: dict[int | None, list[tuple[int, int, int]]], region: tuple[int | None, int, int], buffer: int) -> None:
+    memory, first, last = region
+    if first < last:
+        kept = [entry for entry in held.get(memory, ()) if entry[1] <= first or last <= entry[0]]
+        bisect.insort(kept, (first, last, buffer))
+        held[memory] = kept
 
 
 def _units(phase: Sequence[Step]) -> Iterator[tuple[set[int], set[int]]]:
@@ -111,13 +124,12 @@ def _units(phase: Sequence[Step]) -> Iterator[tuple[set[int], set[int]]]:
             yield {b for p, b in roles if p.role == "input"}, {b for p, b in roles if p.role == "output"}
 
 
-def _span(plan: Plan, buffer: int) -> tuple[int, int] | None:
-    """The arena bytes of ``buffer``, or None when it lies elsewhere or is empty."""
+def _region(plan: Plan, buffer: int) -> tuple[int | None, int, int]:
+    """The memory in which ``buffer`` lies (its own number, or None for the arena), and its first and last byte there."""
     planned = plan.buffers[buffer]
-    if planned.place != "arena" or not planned.type.nbytes:
-        return None
-    start, end = planned.offset, planned.offset + planned.type.nbytes
-    if start < 0 or end > plan.arena_bytes:
+    if planned.place != "arena":
+        return buffer, 0, planned.type.nbytes
+    first, last = planned.offset, planned.offset + planned.type.nbytes
+    if planned.type.nbytes and (first < 0 or last > plan.arena_bytes):
         raise VerifyError(f"{planned.name} lies outside of the arena of {plan.arena_bytes} bytes")
-    return start, end
-
+    return None, first, last
