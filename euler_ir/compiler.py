@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from euler_ir.dtypes import as_dtype
-from euler_ir.errors import DTypeError, ExecutionError
+from euler_ir.dtypes import as_dtype, convert
+from euler_ir.errors import DTypeError, ExecutionError, GraphError
 from euler_ir.graph import Graph, Value
 from euler_ir.passes.fuse import FusedGraph, fuse
 from euler_ir.passes.manager import OnPass, Pass, PassManager
@@ -71,19 +72,20 @@ class Executable:
             for number, buffer in enumerate(stages.plan.buffers)
             if buffer.place in ("input", "parameter", "state")
         }
-        # Types are checked once for each State: its arrays never move nor change type.
-        self._checked: State | None = None
-        self._kept_arrays: dict[int, np.ndarray] = {}
+        self._updated = [self._numbers[name] for name in graph.updates]
+        # A State is checked once: its arrays never move nor change type. One tuple, so that threads see both or neither.
+        self._checked: tuple[weakref.ref[State], dict[int, np.ndarray]] | None = None
 
     @property
     def plan(self) -> Plan:
         return self.stages.plan
 
-    def __call__(self, state: State | None = None, **inputs) -> dict[str, np.ndarray]:
+    def __call__(self, state: State | None = None, /, **inputs) -> dict[str, np.ndarray]:
         """Run once. Inputs are arrays of the declared shapes, or what numpy makes arrays of without losing anything.
 
         Outputs are new arrays, which no later call overwrites; updates are written into ``state``. Raises ExecutionError
-        for a missing or unknown input, a wrong shape, a dtype that does not convert exactly, or an index out of range.
+        for a missing or unknown input, a wrong shape, a dtype that does not convert, or an index out of range. After
+        the last, updates may have been written: keep ``state.copy()`` where inputs are not to be trusted.
         """
         arrays = dict(self._state_arrays(state))
         unknown = [name for name in inputs if name not in self._inputs]
@@ -92,7 +94,11 @@ class Executable:
         for name, leaf in self._inputs.items():
             if name not in inputs:
                 raise ExecutionError(f"input {name!r} is missing", location=leaf.op.location, hint=self._input_list())
-            arrays[self._numbers[name]] = _as_input(name, leaf, inputs[name])
+            array = _as_input(name, leaf, inputs[name])
+            # What is read must not change while updates are written over it.
+            if array is inputs[name] and any(np.may_share_memory(array, arrays[number]) for number in self._updated):
+                array = array.copy()
+            arrays[self._numbers[name]] = array
         outputs = {}
         for name, number in self.plan.outputs.items():
             type = self.plan.buffers[number].type
@@ -106,18 +112,22 @@ class Executable:
                 f"{self.graph.name!r} has parameters or state, so the first argument is a State, not {state!r}",
                 hint="make one with initial_state(graph)",
             )
-        if state is not self._checked or not self._kept_arrays:
-            for name, leaf in self._kept.items():
-                if name not in state:
-                    raise ExecutionError(
-                        f"{leaf.op.name} {name!r} is not in the State",
-                        location=leaf.op.location,
-                        hint="state.add(graph) begins what is missing",
-                    )
-                check_array(state[name], leaf, name)
-            self._kept_arrays = {self._numbers[name]: state[name] for name in self._kept}
-            self._checked = state
-        return self._kept_arrays
+        checked = self._checked
+        if checked is not None and checked[0]() is state:
+            return checked[1]
+        arrays = {}
+        for name, leaf in self._kept.items():
+            if name not in state:
+                raise ExecutionError(
+                    f"{leaf.op.name} {name!r} is not in the State",
+                    location=leaf.op.location,
+                    hint="state.add(graph) begins what is missing",
+                )
+            check_array(state[name], leaf, name)
+            arrays[self._numbers[name]] = state[name]
+        if state is not None:
+            self._checked = (weakref.ref(state), arrays)
+        return arrays
 
     def _input_list(self) -> str:
         return "its inputs are " + (", ".join(f"{n}: {leaf.type}" for n, leaf in self._inputs.items()) or "none")
@@ -126,23 +136,25 @@ class Executable:
 def _as_input(name: str, leaf: Value, given) -> np.ndarray:
     """``given`` as a contiguous array of the type of ``leaf``."""
     try:
-        array = np.asarray(given)
-        declared = leaf.dtype.numpy
-        if array.dtype != declared:
-            converts = array.size == 0 or not isinstance(given, (np.ndarray, np.generic))
-            if not converts and not np.can_cast(array.dtype, declared, "safe"):
-                raise DTypeError(f"{array.dtype} does not convert to {leaf.dtype} without loss")
-            array = array.astype(declared)
+        if isinstance(given, (np.ndarray, np.generic)):
+            array = np.asarray(given)
+            if array.dtype != leaf.dtype.numpy:
+                if not np.can_cast(array.dtype, leaf.dtype.numpy, "safe"):
+                    raise DTypeError(f"{array.dtype} does not convert to {leaf.dtype} without loss")
+                array = array.astype(leaf.dtype.numpy)
+        else:
+            array = convert(given, leaf.dtype)
     except (DTypeError, TypeError, ValueError) as error:
+        reason = error.message if isinstance(error, DTypeError) else error
         raise ExecutionError(
-            f"input {name!r} needs {leaf.type}: {error}", location=leaf.op.location, hint="convert it with astype"
+            f"input {name!r} needs {leaf.type}: {reason}", location=leaf.op.location, hint="convert it with astype"
         ) from None
     if array.shape != leaf.shape:
         raise ExecutionError(
             f"input {name!r} needs {leaf.type}, not {as_dtype(array.dtype)}[{', '.join(map(str, array.shape))}]",
             location=leaf.op.location,
         )
-    return np.ascontiguousarray(array).reshape(leaf.shape)
+    return array if array.flags.c_contiguous else np.array(array, order="C")
 
 
 def compile(
@@ -152,8 +164,13 @@ def compile(
 
     ``threads`` is the number of worker threads of the CPU backend, by default all cores; results do not depend on it.
     ``passes`` are those of ``euler_ir.passes`` to run, in order; put yours among or before ``PIPELINE``.
-    Raises VerifyError for a malformed graph, LoweringError for what has no code, ValueError for an unknown backend.
+    Raises GraphError for what is no graph, VerifyError for a malformed one, LoweringError for what has no code, and
+    ValueError for an unknown backend or a wrong number of threads.
     """
+    if not isinstance(graph, Graph):
+        raise GraphError(f"compile needs a Graph, not {graph!r}", hint="call the function that builds it")
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise ValueError(f"threads is a number of 1 or more, not {threads!r}")
     verify(graph)
     stages = lower(graph, passes)
     return Executable(graph, stages, _program(stages.plan, backend, threads))

@@ -103,6 +103,28 @@ def as_dtype(value) -> DType:
     raise DTypeError(f"{value!r} is not an element type of euler_ir", hint=f"use one of {', '.join(DTYPES)}")
 
 
+def convert(values, dtype: DType) -> np.ndarray:
+    """``values`` (numbers, lists or an array) as a new C-contiguous array of ``dtype``; floats may be rounded.
+
+    Raises DTypeError when that would change more than the last digits: a float among integers, an integer out of range,
+    a finite number too large for a float type.
+    """
+    array = np.asarray(values)
+    kind = "f" if array.dtype in _FROM_NUMPY and _FROM_NUMPY[array.dtype].is_float else array.dtype.kind
+    if kind not in "biuf" or (array.size and kind not in _HELD_BY[dtype.kind]):
+        raise DTypeError(f"{array.dtype} does not convert to {dtype}", hint="round or cast it first")
+    if not dtype.is_float and array.size and not (dtype.lowest <= array.min() and array.max() <= dtype.highest):
+        raise DTypeError(f"{array.min()} to {array.max()} is out of the range of {dtype}")
+    with np.errstate(over="ignore"):
+        converted = np.array(array, dtype.numpy, order="C")
+    if dtype.is_float and kind == "f" and np.any(np.isinf(converted) & np.isfinite(array)):
+        raise DTypeError(f"a number is too large for {dtype}")
+    return converted
+
+
+_HELD_BY = {"bool": "biu", "unsigned": "biu", "signed": "biu", "float": "biuf"}
+
+
 def accumulation_dtype(dtype: DType) -> DType:
     """The type in which sums and statistics of ``dtype`` are kept: f32 for half types, else the type itself."""
     return f32 if dtype.is_half else dtype

@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from euler_ir.dtypes import accumulation_dtype, as_dtype, f32, i64
-from euler_ir.errors import EulerError, GraphError, Location, user_location
+from euler_ir.dtypes import accumulation_dtype, as_dtype, convert, f32, i64
+from euler_ir.errors import DTypeError, EulerError, GraphError, Location, user_location
 from euler_ir.initializers import Initializer, Zeros
 from euler_ir.ops.definition import OPS, OpDefinition
 from euler_ir.shapes import TensorType, as_shape
@@ -206,12 +206,19 @@ class Graph:
         return self._leaves.get(name)
 
     def constant(self, array, dtype=None) -> Value:
-        """An array or number fixed in the graph. Python floats give f32, ints i64; an array keeps its dtype."""
+        """An array or number fixed in the graph. Python floats give f32, ints i64; an array keeps its dtype.
+
+        Raises DTypeError for what ``dtype`` cannot hold: a float among integers, a number out of range.
+        """
         data = np.asarray(array)
         if dtype is None and data.dtype == np.float64 and not isinstance(array, (np.ndarray, np.generic)):
             dtype = f32
-        target = as_dtype(dtype if dtype is not None else data.dtype)
-        return self.emit("constant", (), value=np.array(data, target.numpy))
+        try:
+            value = convert(data, as_dtype(dtype if dtype is not None else data.dtype))
+        except DTypeError as error:
+            raise self.explain(error, ()) from None
+        value.flags.writeable = False
+        return self.emit("constant", (), value=value)
 
     def random_uniform(self, shape, seed, step, dtype=f32) -> Value:
         """Uniform numbers in [0, 1): a function of (seed, step, this operator, element). See ops/random.py.
@@ -236,9 +243,9 @@ class Graph:
         return self.emit(name, words, shape=as_shape(shape), dtype=accumulation_dtype(dtype), stream=stream)
 
     def _random_word(self, word, label: str) -> Value:
-        return cast(word if isinstance(word, Value) else self.constant(int(word)).named(label), i64)
+        return cast(word if isinstance(word, Value) else self.constant(word, i64).named(label), i64)
 
-    def set_outputs(self, **outputs: Value) -> None:
+    def set_outputs(self, /, **outputs: Value) -> None:
         """Name values that a call returns. Raises GraphError for a foreign value or a name that is taken."""
         for name, value in outputs.items():
             self._own(value, f"output {name!r}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from euler_ir.dtypes import convert
 from euler_ir.shapes import TensorType
 
 
@@ -39,7 +40,7 @@ class Full(Initializer):
     value: float
 
     def array(self, type: TensorType, name: str, seed: int) -> np.ndarray:
-        return np.full(type.shape, self.value, type.dtype.numpy)
+        return np.full(type.shape, convert(self.value, type.dtype))
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Normal(Initializer):
 
     def array(self, type: TensorType, name: str, seed: int) -> np.ndarray:
         draws = _generator(name, seed).standard_normal(type.shape) * self.deviation
-        return np.asarray(draws, type.dtype.numpy)
+        return convert(draws, type.dtype)
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Uniform(Initializer):
 
     def array(self, type: TensorType, name: str, seed: int) -> np.ndarray:
         draws = _generator(name, seed).uniform(-self.bound, self.bound, type.shape)
-        return np.asarray(draws, type.dtype.numpy)
+        return convert(draws, type.dtype)
 
 
 INITIALIZERS: dict[str, type[Initializer]] = {

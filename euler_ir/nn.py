@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator
 
 from euler_ir.dtypes import DType, as_dtype, f32
-from euler_ir.errors import GraphError
+from euler_ir.errors import GraphError, user_location
 from euler_ir.graph import Graph, Value, current_graph
 from euler_ir.initializers import Initializer, Normal, Ones, Uniform, Zeros
 from euler_ir.shapes import as_shape
@@ -89,14 +89,29 @@ class Module(_Member):
         super().__setattr__(name, value)
 
     def _adopt(self, name: str, member: _Member) -> None:
+        outer = self
+        while outer is not None:
+            if outer is member:
+                raise GraphError(
+                    f"attribute {name!r} of {type(self).__name__} would make the module a part of itself",
+                    location=user_location(),
+                    hint="pass what the inner module needs from the outer one as an argument",
+                )
+            outer = outer._owner
         self.__dict__.setdefault("_members", {})[name] = member
         if member._owner is None:
             member._owner, member._name = self, name
 
     def _release(self, name: str) -> None:
-        member = self.__dict__.get("_members", {}).pop(name, None)
+        members = self.__dict__.get("_members", {})
+        member = members.pop(name, None)
         if member is not None and (member._owner, member._name) == (self, name):
-            member._owner = None
+            again = next((other for other, held in members.items() if held is member), None)
+            member._owner, member._name = (None, "") if again is None else (self, again)
+
+    def __delattr__(self, name: str) -> None:
+        self._release(name)
+        super().__delattr__(name)
 
     def forward(self, *arguments, **options):
         raise NotImplementedError(f"{type(self).__name__} defines no forward")

@@ -49,7 +49,7 @@ class Legalize(Pass):
 def _from_nothing(op: Op, graph: Graph) -> Value:
     """The result of an operator that has no elements, or that sums no elements: no loop has to run for it."""
     type = op.result.type
-    value = _identity(op, op.operands[0]) if op.name in ("prod", "max", "min") else 0
+    value = _identity(op, op.operands[0]) if op.name in ("prod", "max", "min") else type.dtype.numpy.type(0)
     return T.broadcast_to(graph.constant(value, type.dtype), type.shape)
 
 

@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from euler_ir.dtypes import DType
+from euler_ir.errors import LoweringError
 from euler_ir.graph import Op, Value
 from euler_ir.index import Axis, Index, Indices, linearize
 
 MAX_BATCH_AXES = 2
 """Batch axes that one library call can step over."""
+
+MAX_LEADING = 2**31 - 1
+"""Distance between rows that BLAS can count."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,9 @@ def match_matmul(
         call = _call(op, ops, batch, (rows, inner, columns), left_view, right_view, result_view)
         if call is not None:
             return call
-    raise AssertionError("contiguous operands of equal batch shapes always merge into one batch axis")
+    raise LoweringError(
+        f"matmul of {left.type} and {right.type}: rows of more than {MAX_LEADING} elements", location=op.location
+    )
 
 
 def _views(value: Value, batch, stored_order, order, is_stored) -> list[_Strides]:
@@ -124,11 +130,11 @@ def _layout(view: _Strides, rows: int, columns: int) -> tuple[int, bool] | None:
     """(leading, transposed) of a view, or None when BLAS cannot read it."""
     if columns <= 1 or view.column == 1:
         leading = view.row if rows > 1 else max(columns, 1)
-        if leading >= max(columns, 1):
+        if max(columns, 1) <= leading <= MAX_LEADING:
             return leading, False
     if rows <= 1 or view.row == 1:
         leading = view.column if columns > 1 else max(rows, 1)
-        if leading >= max(rows, 1):
+        if max(rows, 1) <= leading <= MAX_LEADING:
             return leading, True
     return None
 

@@ -98,7 +98,8 @@ class _Builder:
             if value in self.writer and value not in self.buffer_of:
                 group = self.writer[value]
                 others = [reader for reader in readers.get(leaf, ()) if reader != group]
-                if self._may_overwrite(group, leaf, value) and not self._reaches(group, others, must_follow):
+                # Following earlier groups alone can never close a circle.
+                if self._may_overwrite(group, leaf, value) and all(reader < group for reader in others):
                     self.buffer_of[value] = self.buffer_of[leaf]
                     must_follow.setdefault(group, []).extend(others)
                     continue
@@ -111,21 +112,6 @@ class _Builder:
             return leaf not in self.groups[group].inputs
         parameters = dict(zip(lowered.arguments, lowered.nest.parameters))
         return leaf not in parameters or self.accesses[group].can_overwrite(parameters[leaf].name, parameters[value].name)
-
-    def _reaches(self, start: int, targets: list[int], must_follow: dict[int, list[int]]) -> bool:
-        """Whether one of ``targets`` has to run after ``start``, so that ``start`` cannot follow it."""
-        if all(target < start for target in targets) and all(g > max(f) for g, f in must_follow.items() if f):
-            return False
-        before = self._before(must_follow)
-        pending, seen = list(targets), set()
-        while pending:
-            group = pending.pop()
-            if group == start:
-                return True
-            if group not in seen:
-                seen.add(group)
-                pending.extend(before[group])
-        return False
 
     def _copy_at_end(self, value: Value, target: int) -> None:
         """Copy ``value`` to ``target`` when all else is done; a leaf by way of a copy made before anything changes it."""

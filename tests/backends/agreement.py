@@ -85,7 +85,7 @@ def _reordered(op: Op, operands: list[np.ndarray], random: np.random.Generator) 
     if op.name in ("sum", "prod"):
         (x,) = operands
         for axis in op.attributes["axes"]:
-            x = random.permutation(x, axis=axis)
+            x = np.take(x, random.permutation(x.shape[axis]), axis)
         return [x]
     if op.name == "matmul":
         left, right = operands

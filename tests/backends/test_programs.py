@@ -89,6 +89,59 @@ def test_an_update_is_also_an_output_and_is_read_elsewhere(backend):
     np.testing.assert_array_equal(state["w"], [0.5, 1, 1.5, 2])
 
 
+def test_nothing_is_overwritten_before_it_is_read_for_the_last_time(backend):
+    """The new x and the new y are made in one loop, and the new y needs the old x."""
+    with ei.Graph() as graph:
+        a = ei.input("a", (64, 512))
+        x, y = (ei.state(name, (64, 512), ei.initializers.Full(value)) for name, value in (("x", 2), ("y", 3)))
+        rows = a.sum(-1, keepdims=True)
+        ei.update(x, a - rows)
+        ei.update(y, x * rows + y)
+    given = np.random.default_rng(0).integers(-2, 3, (64, 512)).astype(np.float32)
+    state = ei.initial_state(graph)
+    ei.compile(graph, backend)(state, a=given)
+    rows = given.sum(-1, keepdims=True)
+    np.testing.assert_array_equal(state["x"], given - rows)
+    np.testing.assert_array_equal(state["y"], 2 * rows + np.full_like(given, 3))
+
+
+def test_an_input_may_be_the_state_that_is_updated(backend):
+    with ei.Graph() as graph:
+        w, x = ei.parameter("w", (4, 4), ei.initializers.Ones()), ei.input("x", (4, 4))
+        new = w * 2 + 1
+        ei.update(w, new)
+        ei.output(y=new @ x)
+    run, state = ei.compile(graph, backend), ei.initial_state(graph)
+    np.testing.assert_array_equal(run(state, x=state["w"])["y"], np.full((4, 4), 12))
+
+
+def test_each_state_is_its_own(backend):
+    with ei.Graph() as graph:
+        w = ei.parameter("w", (), ei.initializers.Ones())
+        ei.update(w, w + 1)
+        ei.output(w=w)
+    run = ei.compile(graph, backend)
+    states = [ei.initial_state(graph) for _ in range(3)]
+    for count in range(1, 4):
+        assert [run(state)["w"] for state in states] == [count] * 3
+
+
+def test_an_input_may_have_any_name(backend):
+    with ei.Graph() as graph:
+        ei.output(self=ei.input("state", (2,)) + ei.input("self", (2,)))
+    assert list(ei.compile(graph, backend)(state=[1, 2], self=[3, 4])["self"]) == [4, 6]
+
+
+def test_a_constant_may_lie_in_memory_in_any_order(backend):
+    columns = np.arange(12, dtype=np.float32).reshape(3, 4).T
+    with ei.Graph() as graph:
+        ei.output(y=ei.input("x", (4, 3)) + columns)
+    run = ei.compile(graph, backend)
+    wanted = 1 + columns
+    columns[:] = 0
+    np.testing.assert_array_equal(run(x=np.ones((4, 3), np.float32))["y"], wanted)
+
+
 def test_odd_models_train(backend):
     """A scalar model with an unused parameter, one without elements, and two parameters that look alike."""
     with ei.Graph() as graph:
@@ -121,6 +174,7 @@ def doubling():
         ({"x": np.ones((3, 2), np.float32)}, "input 'x' needs f32[2, 3], not f32[3, 2]"),
         ({"x": np.ones((2, 3))}, "float64 does not convert to f32 without loss"),
         ({"x": "words"}, "input 'x' needs f32[2, 3]"),
+        ({"x": [[1e300] * 3] * 2}, "too large for f32"),
         ({"x": [[1, 2], [3]]}, "input 'x' needs f32[2, 3]"),
     ],
 )
@@ -128,6 +182,19 @@ def test_wrong_inputs_are_refused(doubling, given, message):
     with pytest.raises(ei.ExecutionError) as refused:
         doubling(**given)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "message"),
+    [("i64", [1.7, 2.0], "does not convert"), ("u8", [300, 0], "out of the range"), ("bool", [2, 0], "out of the range")],
+)
+def test_numbers_never_lose_their_meaning(dtype, given, message):
+    with ei.Graph() as graph:
+        ei.output(y=ei.input("x", (2,), dtype))
+        with pytest.raises(ei.DTypeError, match=message):
+            ei.constant(given, dtype)
+    with pytest.raises(ei.ExecutionError, match=message):
+        ei.compile(graph, "reference")(x=given)
 
 
 def test_inputs_need_not_be_contiguous(doubling):

@@ -148,3 +148,25 @@ def test_dropout_needs_randomness_to_act(backend):
 def test_half_precision_layers():
     with ei.Graph():
         assert nn.Linear(4, 2, dtype=ei.bf16)(ei.input("x", (1, 4), ei.bf16)).dtype == ei.bf16
+
+
+def test_a_module_is_no_part_of_itself():
+    class Child(nn.Module):
+        def __init__(self, parent):
+            self.parent = parent
+
+    root = nn.Module()
+    with pytest.raises(ei.GraphError, match="a part of itself"):
+        root.child = Child(root)
+    with pytest.raises(ei.GraphError, match="a part of itself"):
+        root.me = root
+
+
+def test_what_is_assigned_twice_is_called_by_the_name_that_is_left():
+    model = nn.Module()
+    model.first = model.second = nn.Linear(2, 3)
+    model.first = nn.Linear(4, 5)
+    names = [name for name, _ in model.named_parameters()]
+    assert sorted(names) == ["first.bias", "first.weight", "second.bias", "second.weight"]
+    del model.first
+    assert sorted(name for name, _ in model.named_parameters()) == ["second.bias", "second.weight"]

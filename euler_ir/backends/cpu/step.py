@@ -16,8 +16,6 @@ from euler_ir.backends.cpu.worker_pool import BARRIER_DECLARATION
 from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep, Plan, PlannedView, Step
 
 STEP_SYMBOL = "eir_step"
-COPY_PIECE = 1 << 16
-"""Bytes that a thread copies at a time."""
 
 _SHARE = """
 define internal i64 @eir_share(i64 %tasks, i32 %part, i32 %parts) alwaysinline {
@@ -148,7 +146,7 @@ class StepWriter:
         self.lines.append(f"  call void @eir_gemm_{step.dtype}({', '.join(arguments)})")
 
     def _copy(self, step: CopyStep) -> None:
-        """Pieces of the copy are dealt to the threads in contiguous shares of bytes."""
+        """Each thread copies a contiguous share."""
         nbytes = self.plan.buffers[step.source].type.nbytes
         if not nbytes:
             return
