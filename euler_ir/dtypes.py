@@ -115,9 +115,10 @@ def convert(values, dtype: DType) -> np.ndarray:
         raise DTypeError(f"{array.dtype} does not convert to {dtype}", hint="round or cast it first")
     if not dtype.is_float and array.size and not (dtype.lowest <= array.min() and array.max() <= dtype.highest):
         raise DTypeError(f"{array.min()} to {array.max()} is out of the range of {dtype}")
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         converted = np.array(array, dtype.numpy, order="C")
-    if dtype.is_float and kind == "f" and np.any(np.isinf(converted) & np.isfinite(array)):
+        overflows = dtype.is_float and kind == "f" and np.any(np.isinf(converted) & np.isfinite(array))
+    if overflows:
         raise DTypeError(f"a number is too large for {dtype}")
     return converted
 

@@ -22,7 +22,7 @@ def main(arguments=None):
     parser.add_argument("--top-k", type=int, help="draw among the k likeliest tokens (default: all)")
     parser.add_argument("--top-p", type=float, help="draw among the likeliest that reach probability p (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="decides what is drawn (default: %(default)s)")
-    parser.add_argument("--device", choices=["cpu", "cuda", "reference"], default="cpu", help="default: %(default)s")
+    parser.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
     parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
     options = parser.parse_args(arguments)
     sys.stdout.reconfigure(errors="replace")

@@ -32,7 +32,6 @@ from euler_ir.passes.fuse import Group, frame_axes
 
 MAX_LOCAL_BYTES = 32768
 """Largest row of intermediate values that a nest keeps for a later phase instead of computing it again."""
-_WORTH_KEEPING = frozenset(("exp", "log", "tanh", "erf", "erfc", "sin", "cos", "power", "sigmoid", "random_uniform"))
 
 
 @dataclass(frozen=True)
@@ -209,7 +208,7 @@ class _Lowering:
             length *= axis.extent
         for op in needed:
             value = op.result
-            keeps = op.name in _WORTH_KEEPING and value in self.group.roots and self._is_full(value, columns)
+            keeps = op.definition.is_expensive and value in self.group.roots and self._is_full(value, columns)
             if keeps and len(phases_reading[value]) > 1 and value not in self.group.outputs:
                 if length * value.dtype.itemsize <= MAX_LOCAL_BYTES:
                     self.locals[value] = Buffer(f"row{len(self.locals)}", value.dtype, length, "local")

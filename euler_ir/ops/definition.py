@@ -27,7 +27,8 @@ class OpDefinition:
     ``decompose(op)`` emits the operator as simpler ones and gives the values that stand for its results.
     ``index_map(op, indices)`` says of a movement which operand elements a result element is: the first ``Source`` whose
     conditions hold, and one always does.
-    ``attributes`` maps each attribute to one of ATTRIBUTE_KINDS.
+    ``attributes`` maps each attribute to one of ATTRIBUTE_KINDS. An ``is_expensive`` element costs several times what
+    loading it does, so that it is kept rather than computed again.
     """
 
     name: str
@@ -40,6 +41,7 @@ class OpDefinition:
     attributes: Mapping[str, str] = field(default_factory=dict)
     operand_names: tuple[str, ...] = ()
     commutative: bool = False
+    is_expensive: bool = False
 
     @property
     def has_identity(self) -> bool:

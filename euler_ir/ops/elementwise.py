@@ -203,7 +203,7 @@ def _decompose_gelu(op):
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-def _unary(name, infer, function, vjp=None, evaluate=None):
+def _unary(name, infer, function, vjp=None, evaluate=None, is_expensive=False):
     define(
         name,
         "elementwise",
@@ -211,10 +211,11 @@ def _unary(name, infer, function, vjp=None, evaluate=None):
         evaluate=evaluate or in_float(function),
         vjp=vjp,
         operand_names=("operand",),
+        is_expensive=is_expensive,
     )
 
 
-def _binary(name, infer, evaluate, vjp=None, commutative=False):
+def _binary(name, infer, evaluate, vjp=None, commutative=False, is_expensive=False):
     define(
         name,
         "elementwise",
@@ -223,6 +224,7 @@ def _binary(name, infer, evaluate, vjp=None, commutative=False):
         vjp=vjp,
         operand_names=("left", "right"),
         commutative=commutative,
+        is_expensive=is_expensive,
     )
 
 
@@ -234,8 +236,8 @@ _unary("negative", _infer_number, np.negative, lambda op, dy: (-dy,))
 _unary("absolute", _infer_number, np.absolute, lambda op, dy: (dy * T.sign(_operand(op)),))
 _unary("sign", _infer_number, np.sign)
 _unary("floor", infer_float, np.floor)
-_unary("exp", infer_float, np.exp, lambda op, dy: (unless_zero(dy, dy * op.result),))
-_unary("log", infer_float, np.log, lambda op, dy: (unless_zero(dy, dy / _operand(op)),))
+_unary("exp", infer_float, np.exp, lambda op, dy: (unless_zero(dy, dy * op.result),), is_expensive=True)
+_unary("log", infer_float, np.log, lambda op, dy: (unless_zero(dy, dy / _operand(op)),), is_expensive=True)
 _unary("sqrt", infer_float, np.sqrt, lambda op, dy: (unless_zero(dy, dy * 0.5 / op.result),))
 _unary(
     "rsqrt",
@@ -243,15 +245,16 @@ _unary(
     lambda x: 1 / np.sqrt(x),
     lambda op, dy: (unless_zero(dy, dy * -0.5 * op.result / _operand(op)),),
 )
-_unary("sin", infer_float, np.sin, lambda op, dy: (dy * T.cos(_operand(op)),))
-_unary("cos", infer_float, np.cos, lambda op, dy: (-dy * T.sin(_operand(op)),))
-_unary("tanh", infer_float, np.tanh, lambda op, dy: (dy * (1 - op.result * op.result),))
+_unary("sin", infer_float, np.sin, lambda op, dy: (dy * T.cos(_operand(op)),), is_expensive=True)
+_unary("cos", infer_float, np.cos, lambda op, dy: (-dy * T.sin(_operand(op)),), is_expensive=True)
+_unary("tanh", infer_float, np.tanh, lambda op, dy: (dy * (1 - op.result * op.result),), is_expensive=True)
 _unary(
     "erf",
     infer_float,
     None,
     lambda op, dy: (dy * (2 / math.sqrt(math.pi)) * T.exp(-_operand(op) * _operand(op)),),
     evaluate=_libm(math.erf),
+    is_expensive=True,
 )
 _unary(
     "erfc",
@@ -259,8 +262,9 @@ _unary(
     None,
     lambda op, dy: (dy * (-2 / math.sqrt(math.pi)) * T.exp(-_operand(op) * _operand(op)),),
     evaluate=_libm(math.erfc),
+    is_expensive=True,
 )
-_unary("sigmoid", infer_float, sigmoid_array, lambda op, dy: (dy * op.result * (1 - op.result),))
+_unary("sigmoid", infer_float, sigmoid_array, lambda op, dy: (dy * op.result * (1 - op.result),), is_expensive=True)
 _unary(
     "logical_not",
     lambda name: _infer_same(name, lambda dtype: dtype == bool_, "bool"),
@@ -281,7 +285,7 @@ _binary(
 _binary("divide", infer_float, in_float(np.divide), _vjp_divide)
 _binary("floor_divide", _infer_number, in_float(np.floor_divide))
 _binary("remainder", _infer_number, in_float(np.remainder), _vjp_remainder)
-_binary("power", infer_float, in_float(np.power), _vjp_power)
+_binary("power", infer_float, in_float(np.power), _vjp_power, is_expensive=True)
 _binary("maximum", _infer_same, in_float(np.maximum), _vjp_extremum, commutative=True)
 _binary("minimum", _infer_same, in_float(np.minimum), _vjp_extremum, commutative=True)
 for _name, _commutes in (("equal", True), ("not_equal", True), ("less", False), ("less_equal", False)):

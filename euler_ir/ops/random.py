@@ -92,6 +92,7 @@ define(
     "random",
     _infer_random("random_uniform"),
     evaluate=_evaluate_uniform,
+    is_expensive=True,
     attributes=_ATTRIBUTES,
     operand_names=("seed", "step"),
 )

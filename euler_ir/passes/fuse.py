@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.index import Axis, Dynamic, Index, Indices
 from euler_ir.passes.library_calls import MatmulCall, match_matmul
+from euler_ir.passes.parallelism import is_parallel
 from euler_ir.shapes import Shape
 
 MAX_OPS = 96
@@ -28,14 +29,7 @@ MAX_RECOMPUTED_WORK = 8
 """Work (see ``_cost``) that a group repeats rather than reading another group's intermediate from memory."""
 MAX_REPEATED = 24
 """Operators of other groups that a group computes for one value, also when that moves them and repeats no work."""
-MIN_TASKS = 4
-"""Pieces of parallel work below which a reduction does not draw a large frame into its group."""
-SMALL_FRAME = 16384
-"""Elements of a frame that one thread may well run over alone."""
-LANES = 16
-"""Neighbouring elements that count as one piece of parallel work."""
 
-_EXPENSIVE = frozenset(("exp", "log", "tanh", "erf", "erfc", "sin", "cos", "power", "sigmoid", "random_uniform"))
 _AXIS_NAMES = "ijklmnpqrstuvw"
 
 
@@ -161,7 +155,7 @@ class _Fusion:
                 root = _root(op.result.shape, group, full)
                 if root is None or not self._is_aligned(op, root, group):
                     continue
-                if _is_parallel(group.frame, group.reduced or ()) if full else group.reduced:
+                if is_parallel(group.frame, group.reduced or ()) if full else group.reduced:
                     self._absorb_siblings(op, root, bases, group)
                     self._add(op, group, root)
                     return
@@ -175,7 +169,7 @@ class _Fusion:
             if root is not None and self._is_aligned(op, root, group):
                 wanted = {atom for axis in axes for atom in root[axis].axes()}
                 reduced = tuple(i for i, axis in enumerate(frame_axes(group.frame)) if axis in wanted)
-                if group.reduced == reduced or (group.reduced is None and _is_parallel(group.frame, reduced)):
+                if group.reduced == reduced or (group.reduced is None and is_parallel(group.frame, reduced)):
                     group.reduced, group.kind = reduced, "reduction"
                     self._add(op, group, _root(op.result.shape, group, full=False))
                     return
@@ -434,20 +428,10 @@ def _can_merge(other: Group, group: Group) -> bool:
     if other.kind not in loops or group.kind not in loops or other.frame != group.frame:
         return False
     reduced = {axes for axes in (other.reduced, group.reduced) if axes is not None}
-    return len(reduced) < 2 and all(_is_parallel(group.frame, axes) for axes in reduced)
-
-
-def _is_parallel(frame: Shape, reduced: tuple[int, ...]) -> bool:
-    """Whether reducing leaves enough pieces of work for several threads, or there is little work anyway."""
-    size = rows = 1
-    for position, extent in enumerate(frame):
-        size *= extent
-        rows *= 1 if position in reduced else extent
-    tasks = rows if len(frame) - 1 in reduced else rows // LANES
-    return tasks >= MIN_TASKS or size <= SMALL_FRAME
+    return len(reduced) < 2 and all(is_parallel(group.frame, axes) for axes in reduced)
 
 
 def _cost(op: Op) -> int:
-    return 5 if op.name in _EXPENSIVE else 1
+    return 5 if op.definition.is_expensive else 1
 
 

@@ -13,11 +13,7 @@ from euler_ir.dtypes import bool_, f32, i32
 from euler_ir.graph import Graph, Op, Rebuild, Value
 from euler_ir.passes.library_calls import MAX_BATCH_AXES
 from euler_ir.passes.manager import Pass
-
-MIN_SPLIT = 16384
-"""Elements below which one thread sums faster than two loops start."""
-MIN_TASKS = 4
-LANES = 16
+from euler_ir.passes.parallelism import LANES, MIN_TASKS, is_parallel
 
 
 @dataclass(frozen=True)
@@ -82,9 +78,7 @@ def _reduction(op: Op, operands: tuple[Value, ...]) -> Value | None:
 
 def _split(op: Op, x: Value, axes: tuple[int, ...]) -> Value | None:
     """Two reductions instead of one that has few rows: first of many pieces, then of what they give."""
-    rows = op.result.size
-    tasks = rows if len(x.shape) - 1 in axes else rows // LANES
-    if tasks >= MIN_TASKS or x.size < MIN_SPLIT:
+    if is_parallel(x.shape, axes):
         return None
     longest = max(axes, key=lambda axis: x.shape[axis])
     length = x.shape[longest]

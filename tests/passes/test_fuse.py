@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import networkx
 import pytest
 
 import euler_ir as ei
@@ -94,3 +95,19 @@ def test_groups_run_in_their_order_and_their_nests_are_sound(preset):
         if group.kind != "matmul":
             verify_kernel(Kernel(group.name, (lower_group(group).nest,)))
     assert {value for value in fused.graph.results() if value.op.operands} <= written
+
+
+def test_phases_are_layers_of_the_graph_of_groups(plans):
+    """A step never needs another of its phase, and what it needs has run: shown with networkx's idea of a graph."""
+    plan = plans[2]
+    steps = [(number, step) for number, phase in enumerate(plan.phases) for step in phase]
+    writer = {buffer: place for place, (_, step) in enumerate(steps) for buffer in step.writes()}
+    needs = networkx.DiGraph()
+    needs.add_nodes_from(range(len(steps)))
+    for place, (_, step) in enumerate(steps):
+        for buffer in step.reads():
+            if plan.buffers[buffer].place == "arena":
+                needs.add_edge(writer[buffer], place)
+    needs.remove_edges_from(networkx.selfloop_edges(needs))
+    assert networkx.is_directed_acyclic_graph(needs)
+    assert all(steps[before][0] < steps[after][0] for before, after in needs.edges)
