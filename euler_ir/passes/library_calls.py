@@ -108,7 +108,7 @@ def _views(value: Value, batch, stored_order, order, is_stored) -> list[_Strides
         sources = value.op.definition.index_map(value.op, indices)
         if len(sources) != 1 or sources[0].conditions:
             break
-        value, indices = value.op.operands[0], sources[0].indices
+        value, indices = value.op.operands[sources[0].operand], sources[0].indices
         view = _strides(value, indices, batch, order)
         if view is None:
             continue

@@ -1,6 +1,7 @@
 """Compiled graphs as their callers see them: outputs, state, threads, errors."""
 
 import os
+import signal
 import threading
 import tracemalloc
 
@@ -103,6 +104,63 @@ def test_nothing_is_overwritten_before_it_is_read_for_the_last_time(backend):
     rows = given.sum(-1, keepdims=True)
     np.testing.assert_array_equal(state["x"], given - rows)
     np.testing.assert_array_equal(state["y"], 2 * rows + np.full_like(given, 3))
+
+
+def agrees(build, inputs, backend):
+    """Compiled, the graph of ``build()`` gives what the interpreter does, to the rounding of the largest element."""
+    with ei.Graph() as graph:
+        ei.output(y=build())
+    wanted, _ = interpreter.run(graph, inputs)
+    scale = np.abs(wanted["y"]).max()
+    np.testing.assert_allclose(ei.compile(graph, backend)(**inputs)["y"], wanted["y"], rtol=0, atol=1e-5 * scale)
+
+
+def test_softmax_over_two_axes_of_one_tensor(backend):
+    def build():
+        x = ei.input("x", (7, 3))
+        return (ei.softmax(x, 0) + ei.softmax(x, 1)).sum(0)
+
+    agrees(build, {"x": np.arange(21, dtype=np.float32).reshape(7, 3) / 10}, backend)
+
+
+def test_the_gradient_of_a_normalised_row_and_its_columns(backend):
+    def build():
+        x, w, b = ei.input("x", (257, 3)), ei.input("w", (3,)), ei.input("b", (3,))
+        loss = (ei.layer_norm(x, w, b) * ei.sin(x)).sum()
+        return ei.concatenate([gradient.reshape(-1) for gradient in ei.gradient(loss, [x, w, b])])
+
+    random = np.random.default_rng(0)
+    inputs = {name: random.standard_normal(shape, np.float32) for name, shape in (("x", (257, 3)), ("w", 3), ("b", 3))}
+    agrees(build, inputs, backend)
+
+
+def test_a_product_with_a_part_of_joined_tensors(backend):
+    def build():
+        a, b, w = ei.input("a", (1, 3)), ei.input("b", (4, 3)), ei.input("w", (3, 2))
+        return ei.concatenate([a, b], 0)[2:4] @ w
+
+    random = np.random.default_rng(0)
+    agrees(build, {n: random.standard_normal(s, np.float32) for n, s in (("a", (1, 3)), ("b", (4, 3)), ("w", (3, 2)))}, backend)
+
+
+@pytest.mark.parametrize("width", [5, 17, 31, 33])
+def test_loops_of_several_widths_share_a_number_of_the_row(width, backend):
+    def build():
+        t = ei.tanh(ei.tanh(ei.input("x", (8, width))))
+        rest = (ei.max(t, 1, keepdims=True) - t).sum(1, keepdims=True)
+        return ei.max(t - t * rest, 1)
+
+    agrees(build, {"x": np.random.default_rng(0).standard_normal((8, width), np.float32)}, backend)
+
+
+def test_long_rows_of_operators_do_not_recurse(backend):
+    def build():
+        y = ei.input("x", (33,))
+        for _ in range(300):
+            y = y * 1.01 + 0.01
+        return y
+
+    agrees(build, {"x": np.linspace(-1, 1, 33, dtype=np.float32)}, backend)
 
 
 def test_an_input_may_be_the_state_that_is_updated(backend):
@@ -253,6 +311,42 @@ def test_a_forked_child_runs_what_its_parent_compiled(doubling):
     if not child:
         os._exit(0 if doubling(x=x)["y"].sum() == 12 else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_in_the_middle_of_a_run_leaves_the_child_able_to_run(gpt2):
+    step, state, stop = ei.compile(gpt2), ei.initial_state(gpt2), threading.Event()
+
+    def work():
+        while not stop.is_set():
+            step(state, **batch())
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        for _ in range(3):
+            child = os.fork()
+            if not child:
+                step(ei.initial_state(gpt2), **batch())
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        worker.join()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")
+def test_a_signal_handler_may_run_the_program_that_it_interrupts(doubling):
+    results = []
+    handler = signal.signal(signal.SIGALRM, lambda *_: results.append(doubling(x=np.ones((2, 3), np.float32))["y"].sum()))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        while len(results) < 20:
+            assert doubling(x=np.zeros((2, 3), np.float32))["y"].sum() == 0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    assert set(results) == {12}
 
 
 def test_a_step_allocates_nothing_but_its_outputs(gpt2):

@@ -191,6 +191,18 @@ class _Drawing:
     def with_number(self, x):
         return self.choose(_BINARY)(x, self.choose((0, 1, 2, -1, 0.5, 3, 100)))
 
+    def beside_itself(self, x):
+        """``x`` and itself at other places, which one loop cannot always make together."""
+        other = T.flip(x, self.axes(x))
+        if x.ndim > 1 and x.shape[0] == x.shape[-1] and self.chance(2):
+            other = T.swap_axes(other, 0, -1)
+        return self.choose((T.add, T.subtract, T.maximum))(x, other)
+
+    def beside_its_reduction(self, x):
+        axes = self.axes(x)
+        whole = self.choose((T.max, T.min, T.sum, T.prod))(x, axes, keepdims=True)
+        return self.choose((T.subtract, T.multiply, T.maximum))(x, T.flip(whole) if self.chance(3) else whole)
+
     def where(self, x):
         return T.where(T.less(x, self.partner(x.shape)), x, self.partner(x.shape))
 
@@ -330,13 +342,14 @@ _STEPS = (
     _Drawing.unary, _Drawing.unary, _Drawing.unary, _Drawing.binary, _Drawing.binary, _Drawing.binary,
     _Drawing.with_number, _Drawing.where, _Drawing.cast, _Drawing.cast, _Drawing.reduce, _Drawing.reshape,
     _Drawing.transpose, _Drawing.broadcast, _Drawing.pad, _Drawing.scatter, _Drawing.one_hot, _Drawing.attention,
-    _Drawing.randomness, _Drawing.dropout, _Drawing.more,
+    _Drawing.randomness, _Drawing.dropout, _Drawing.more, _Drawing.beside_itself, _Drawing.beside_its_reduction,
 )  # fmt: skip
 _STEPS_ALONG_AN_AXIS = (
     _Drawing.reduce, _Drawing.reduce, _Drawing.arg, _Drawing.along_axis, _Drawing.along_axis, _Drawing.reshape,
     _Drawing.transpose, _Drawing.index, _Drawing.index, _Drawing.flip, _Drawing.pad, _Drawing.join, _Drawing.split,
     _Drawing.take, _Drawing.scatter, _Drawing.matmul, _Drawing.matmul, _Drawing.layer_norm, _Drawing.cross_entropy,
-    _Drawing.attention, _Drawing.grid,
+    _Drawing.attention, _Drawing.grid, _Drawing.beside_itself, _Drawing.beside_itself, _Drawing.beside_its_reduction,
+    _Drawing.beside_its_reduction, _Drawing.beside_its_reduction,
 )  # fmt: skip
 
 

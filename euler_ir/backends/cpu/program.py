@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import threading
+import weakref
 from collections.abc import Mapping
 
 import numpy as np
@@ -33,29 +35,28 @@ class CpuProgram(Program):
         self._code = LoadedCode(objects, [STEP_SYMBOL])
         self._address = self._code.address(STEP_SYMBOL)
         self._arena = _allocate_arena(plan.arena_bytes)
-        self._faults = np.zeros(len(plan.faults) + 1, np.int32)
-        self._pointers = (ctypes.c_void_p * (2 + len(self._writer.slots)))()
-        self._pointers[0], self._pointers[1] = self._arena.ctypes.data, self._faults.ctypes.data
-        for number, array in plan.constants.items():
-            self._pointers[self._writer.slots[number]] = _pointer(array)
-        self._lock = threading.Lock()
+        self._constants = {self._writer.slots[number]: _pointer(array) for number, array in plan.constants.items()}
+        self._renew_lock()
+        _programs.add(self)
 
     def run(self, arrays: Mapping[int, np.ndarray]) -> None:
         slots = self._writer.slots
+        # Pointers and faults are the call's own: a signal handler may run this very program in the middle of it.
+        faults = (ctypes.c_int32 * (len(self.plan.faults) + 1))()
+        pointers = (ctypes.c_void_p * (2 + len(slots)))()
+        pointers[0], pointers[1] = self._arena.ctypes.data, ctypes.addressof(faults)
+        for slot, address in self._constants.items():
+            pointers[slot] = address
+        for number, array in arrays.items():
+            pointers[slots[number]] = array.ctypes.data
         with self._lock:
-            for number, array in arrays.items():
-                self._pointers[slots[number]] = array.ctypes.data
-            self.pool.run(self._address, ctypes.addressof(self._pointers))
-            if self.plan.faults:
-                self._raise_fault()
+            self.pool.run(self._address, ctypes.addressof(pointers))
+        for first, local in enumerate(faults):
+            if local:
+                raise_fault(self.plan, first + local - 1)
 
-    def _raise_fault(self) -> None:
-        found = np.flatnonzero(self._faults)
-        if found.size:
-            first = int(found[0])
-            number = first + int(self._faults[first]) - 1
-            self._faults.fill(0)
-            raise_fault(self.plan, number)
+    def _renew_lock(self) -> None:
+        self._lock = threading.RLock()
 
     def llvm_ir(self) -> str:
         """The LLVM IR of the step and of its loop nests, after the passes."""
@@ -64,6 +65,18 @@ class CpuProgram(Program):
     def assembly(self) -> str:
         """The assembly of the step and of its loop nests."""
         return assembly(self._step_text) + assembly(self._nests_text)
+
+
+_programs: weakref.WeakSet[CpuProgram] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    """In the child of a fork: a thread that is not there any more may have held them."""
+    for program in _programs:
+        program._renew_lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _allocate_arena(nbytes: int) -> np.ndarray:

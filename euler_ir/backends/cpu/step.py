@@ -10,9 +10,10 @@ neighbouring memory.
 from __future__ import annotations
 
 from euler_ir.backends.cpu.codegen import ModuleText
-from euler_ir.backends.cpu.openblas import gemm_ir
+from euler_ir.backends.cpu.openblas import MAX_EXTENT, gemm_ir
 from euler_ir.backends.cpu.widths import task_count
 from euler_ir.backends.cpu.worker_pool import BARRIER_DECLARATION
+from euler_ir.errors import LoweringError
 from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep, Plan, PlannedView, Step
 
 STEP_SYMBOL = "eir_step"
@@ -124,6 +125,10 @@ class StepWriter:
         return begin, end
 
     def _matmul(self, step: MatmulStep) -> None:
+        leading = (view.leading for view in (step.left, step.right, step.result))
+        if max(step.rows, step.columns, step.inner, *leading) > MAX_EXTENT:
+            sizes = f"{step.rows} x {step.inner} @ {step.inner} x {step.columns}"
+            raise LoweringError(f"matmul {sizes}: OpenBLAS counts to {MAX_EXTENT} only")
         scalar = {"f32": "float", "f64": "double"}[step.dtype.name]
         batch = (1,) * (2 - len(step.batch)) + step.batch
 

@@ -81,7 +81,7 @@ class Code:
         self._slots: list[str] = []
         self._lines: list[str] = []
         self._count = 0
-        self._splats: dict[str, Register] = {}
+        self._splats: dict[tuple[str, int], Register] = {}
         self._zeros: Register | None = None
         self.helpers: set[str] = set()
 
@@ -105,13 +105,14 @@ class Code:
             return value
         if not value.text.startswith("%"):
             return Register(f"splat ({value.typed})", value.element, lanes)
-        if value.text not in self._splats:
+        key = (value.text, lanes)
+        if key not in self._splats:
             kind = vector_type(value.element, lanes)
             first = self.emit(f"insertelement {kind} poison, {value.typed}, i64 0", value.element, lanes)
-            self._splats[value.text] = self.emit(
+            self._splats[key] = self.emit(
                 f"shufflevector {first.typed}, {kind} poison, <{lanes} x i32> zeroinitializer", value.element, lanes
             )
-        return self._splats[value.text]
+        return self._splats[key]
 
     def aligned(self, *values: Register) -> list[Register]:
         """All of them with as many lanes as the widest has."""
