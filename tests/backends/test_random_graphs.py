@@ -6,8 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from random_graphs import RandomGraph, random_graph, random_graphs
 
 import euler_ir as ei
-
+from euler_ir.loops import lower
 from euler_ir.loops.verify import verify_kernel
+from euler_ir.passes import fuse, legalize, parallelism
+from euler_ir.plan import schedule
 from euler_ir.plan.memory import check_memory
 
 _SETTINGS = dict(deadline=None, suppress_health_check=list(HealthCheck))
@@ -38,14 +40,38 @@ def check(random: RandomGraph) -> None:
             assert array.tobytes() == after[name].tobytes(), f"{name} depends on the number of threads"
 
 
-@pytest.mark.parametrize("first", range(0, 400, 50))
-def test_random_graphs_mean_the_same_everywhere(first):
-    for seed in range(first, first + 50):
+def check_seeds(seeds, most_ops: int = 20) -> None:
+    for seed in seeds:
         try:
-            check(random_graph(seed))
+            check(random_graph(seed, most_ops))
         except Exception as error:
-            error.add_note(f"random_graph({seed})")
+            error.add_note(f"random_graph({seed}, {most_ops})")
             raise
+
+
+@pytest.fixture
+def tight_limits(monkeypatch):
+    """Limits so low that small graphs meet every one of them."""
+    for module, limits in {
+        parallelism: dict(SMALL_FRAME=4, LANES=2),
+        legalize: dict(LANES=2),
+        fuse: dict(MAX_OPS=7, MAX_INLINE_SIZE=3, MAX_REPEATED=5),
+        lower: dict(MAX_LOCAL_BYTES=32),
+        schedule: dict(WINDOW=2),
+    }.items():
+        for name, limit in limits.items():
+            assert hasattr(module, name)
+            monkeypatch.setattr(module, name, limit)
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_random_graphs_mean_the_same_everywhere(first):
+    check_seeds(range(first, first + 50))
+
+
+@pytest.mark.parametrize("first", range(200, 400, 50))
+def test_random_graphs_at_every_limit_mean_the_same_everywhere(first, tight_limits):
+    check_seeds(range(first, first + 50))
 
 
 @pytest.mark.slow
@@ -57,5 +83,9 @@ def test_random_graphs_of_hypothesis_mean_the_same_everywhere(random):
 
 @pytest.mark.slow
 def test_thousands_of_random_graphs_mean_the_same_everywhere():
-    for seed in range(1000, 5000):
-        check(random_graph(seed, most_ops=30))
+    check_seeds(range(1000, 4000), most_ops=30)
+
+
+@pytest.mark.slow
+def test_thousands_of_random_graphs_at_every_limit_mean_the_same_everywhere(tight_limits):
+    check_seeds(range(5000, 8000), most_ops=30)
