@@ -1,4 +1,4 @@
-"""How far a compiled graph may be from the interpreter: as far as rounding explains, found by perturbing every rounding.
+"""How far a compiled graph may be from the interpreter: as far as rounding explains, found by perturbing each result.
 
 The graph is cut into primitive operators and run several times. Each time, the result of every operator that is not
 correctly rounded by all backends (elementary functions, sums) is moved by its own error bound, up or down at random.
@@ -60,8 +60,9 @@ def _assert_close(label: str, got: np.ndarray, want: np.ndarray, moved: list[np.
             same |= (np.abs(given - exact) <= SAFETY * reach + step * (reach > 0))
     bad = ~(same.astype(bool) | unstable)
     if bad.any():
-        place = tuple(np.argwhere(bad)[0]) if want.shape else ()
-        raise AssertionError(f"{label}{list(place)}: {got[place]!r}, not {want[place]!r}; {bad.sum()} of {want.size} differ")
+        place = tuple(np.argwhere(bad)[0].tolist()) if want.shape else ()
+        differ = f"{bad.sum()} of {want.size} differ"
+        raise AssertionError(f"{label} at {place}: {got[place]!r}, not {want[place]!r}; {differ}")
 
 
 def _perturbed(graph: Graph, leaves: Mapping[str, np.ndarray], seed: int) -> Results:

@@ -80,7 +80,9 @@ def test_reductions_with_little_parallel_work_are_cut_in_two(reduce, shape, axes
     same(graph, after, x0=-np.random.default_rng(0).integers(-9, -1, shape))
 
 
-@pytest.mark.parametrize(("shape", "axes"), [((SMALL_FRAME,), None), ((64, SMALL_FRAME), (1,)), ((SMALL_FRAME, 64), (0,))])
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((SMALL_FRAME,), None), ((64, SMALL_FRAME), (1,)), ((SMALL_FRAME, 64), (0,))]
+)
 def test_reductions_with_enough_parallel_work_stay_one(shape, axes):
     graph, after = legal(lambda x: ei.sum(x, axes=axes), (shape, f32))
     assert str(after) == str(graph)
@@ -98,8 +100,8 @@ def test_integer_products_wrap_around(transposes):
     left, right = (((3, 4), (4, 5))[n][:: -1 if flag else 1] for n, flag in enumerate(transposes))
     graph, after = legal(lambda a, b: ei.matmul(a, b, *transposes), ((2, *left), i8), (right, i8))
     assert not ops(after, "matmul")
-    random = np.random.default_rng(0)
-    same(graph, after, x0=random.integers(-128, 128, (2, *left), np.int8), x1=random.integers(-128, 128, right, np.int8))
+    draw = np.random.default_rng(0).integers
+    same(graph, after, x0=draw(-128, 128, (2, *left), np.int8), x1=draw(-128, 128, right, np.int8))
 
 
 def test_products_over_many_broadcast_batch_axes_get_them_spelled_out():
