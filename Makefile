@@ -12,8 +12,8 @@ PROMPT ?= KING
 
 # A run that is there already is continued; to train anew, give another OUT.
 train: .venv/installed
-	.venv/bin/python examples/gpt2_train.py --out $(OUT) $(if $(wildcard $(OUT)/latest.safetensors),--resume) $(ARGS)
-	.venv/bin/python examples/gpt2_sample.py $(OUT)/best.safetensors --prompt "$(PROMPT)"
+	.venv/bin/python examples/gpt2_train.py --out '$(OUT)' $(if $(wildcard $(OUT)/latest.safetensors),--resume) $(ARGS)
+	.venv/bin/python examples/gpt2_sample.py '$(OUT)/best.safetensors' --prompt '$(PROMPT)'
 
 test: .venv/installed-test
 	.venv/bin/python -m pytest -q -n auto -m "not slow"

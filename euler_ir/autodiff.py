@@ -13,9 +13,11 @@ def gradient(output: Value, wrt: Sequence[Value], cotangent: Value | None = None
     """The gradient of ``output`` with respect to each value of ``wrt``, of that value's type.
 
     Without ``cotangent`` the output must be a 0-d float. A value that the output does not depend on gets zeros.
-    The result can be differentiated again. Raises GraphError for an output that is no scalar, an integer ``wrt``, or
-    values of different graphs.
+    The result can be differentiated again. Raises GraphError for an output that is no scalar, an integer in ``wrt``, a
+    ``wrt`` that is no list, or values of different graphs.
     """
+    if isinstance(wrt, Value):
+        raise output.graph.explain(GraphError("wrt is a list of tensors"), (wrt,), ("wrt",), "write gradient(y, [x])")
     graph = output.graph
     wrt = list(wrt)
     _check(graph, output, wrt, cotangent)

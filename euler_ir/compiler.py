@@ -136,8 +136,8 @@ class Executable:
 def _as_input(name: str, leaf: Value, given) -> np.ndarray:
     """``given`` as a contiguous array of the type of ``leaf``."""
     try:
-        if isinstance(given, (np.ndarray, np.generic)):
-            array = np.asarray(given)
+        if isinstance(given, np.ndarray):
+            array = given
             if array.dtype != leaf.dtype.numpy:
                 if not np.can_cast(array.dtype, leaf.dtype.numpy, "safe"):
                     raise DTypeError(f"{array.dtype} does not convert to {leaf.dtype} without loss")

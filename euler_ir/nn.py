@@ -86,6 +86,12 @@ class Module(_Member):
             self._release(name)
             if isinstance(value, _Member):
                 self._adopt(name, value)
+            elif isinstance(value, (list, tuple)) and any(isinstance(item, _Member) for item in value):
+                raise GraphError(
+                    f"a {type(value).__name__} of modules would lose its parameters",
+                    location=user_location(),
+                    hint=f"write self.{name} = nn.ModuleList(...)",
+                )
         super().__setattr__(name, value)
 
     def _adopt(self, name: str, member: _Member) -> None:
@@ -145,7 +151,8 @@ class ModuleList(Module):
     """Modules in a row, named by their position."""
 
     def __init__(self, modules) -> None:
-        self._items = list(modules)
+        # Set past the check of attributes: these have their names by position.
+        self.__dict__["_items"] = list(modules)
         for position, module in enumerate(self._items):
             if isinstance(module, Module):
                 self._adopt(str(position), module)
@@ -215,7 +222,8 @@ class LayerNorm(Module):
 class Dropout(Module):
     """Zeroes elements with probability ``rate`` and scales the rest, when given the randomness to do so.
 
-    ``seed`` and ``step`` are integers or 0-d integer tensors. Without a seed, as in evaluation, x passes unchanged.
+    ``seed`` and ``step`` are integers or 0-d integer tensors; the mask changes with either. Without them, as in
+    evaluation, x passes unchanged. Raises ValueError when only one is given.
     """
 
     def __init__(self, rate: float) -> None:
@@ -223,5 +231,7 @@ class Dropout(Module):
             raise ValueError(f"dropout rate {rate} is outside of 0 <= rate < 1")
         self.rate = rate
 
-    def forward(self, x: Value, seed: Value | int | None = None, step: Value | int = 0) -> Value:
+    def forward(self, x: Value, seed: Value | int | None = None, step: Value | int | None = None) -> Value:
+        if (seed is None) != (step is None):
+            raise ValueError("dropout needs a seed and a step: with one of them alone every call drops the same elements")
         return x if seed is None else dropout(x, self.rate, seed, step)

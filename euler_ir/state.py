@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from euler_ir.errors import ExecutionError
+from euler_ir.errors import ExecutionError, GraphError
 from euler_ir.graph import Graph, Value
 
 
@@ -68,6 +68,8 @@ def initial_state(*graphs: Graph, seed: int = 0) -> State:
     """The first parameters and state of ``graphs``: a function of ``seed`` and the names alone."""
     state = State()
     for graph in graphs:
+        if not isinstance(graph, Graph):
+            raise GraphError(f"initial_state needs graphs, not {graph!r}")
         state.add(graph, seed)
     return state
 

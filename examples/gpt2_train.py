@@ -83,7 +83,7 @@ def main(arguments=None):
         return 1
     print(run.summary())
     if stopped_by:
-        print(f"Stopped by {stopped_by.name}. Continue with: {sys.argv[0]} --out {options.out} --resume")
+        print(f"Stopped by {stopped_by.name}. Continue with: {sys.executable} {sys.argv[0]} --out {options.out} --resume")
         return 128 + stopped_by
     return 0
 

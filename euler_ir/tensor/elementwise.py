@@ -6,7 +6,7 @@ from numbers import Integral
 
 from euler_ir.dtypes import bool_, f32
 from euler_ir.errors import DTypeError
-from euler_ir.tensor.lifting import Tensor, as_value, broadcast_shapes_of, broadcast_to, cast, full_like, lift
+from euler_ir.tensor.lifting import Tensor, as_value, broadcast_shapes_of, broadcast_to, cast, full_like, lift, refuse_bool
 
 
 def _unary(name: str, x, float_only: bool = False):
@@ -140,6 +140,7 @@ def logical_not(x):
 def where(condition, chosen, other):
     """``chosen`` where ``condition`` holds, else ``other``; the gradient reaches only the chosen side."""
     near = next((value for value in (condition, chosen, other) if isinstance(value, Tensor)), None)
+    refuse_bool(condition, near)
     chosen, other = lift((chosen, other), near)
     condition = cast(as_value(condition, near), bool_)
     shape = broadcast_shapes_of((condition, chosen, other))

@@ -96,6 +96,13 @@ def lift(operands: Sequence, near=None) -> list:
     return [broadcast_to(value, shape) for value in values]
 
 
+def refuse_bool(operand, near) -> None:
+    """Raise DTypeError for a Python bool: it comes from ``==``, which says whether two names mean one tensor."""
+    if isinstance(operand, (bool, np.bool_)):
+        error = DTypeError(f"{operand} is no tensor", hint="== compares names; compare elements with equal or not_equal")
+        raise near.graph.explain(error, (near,))
+
+
 def as_value(operand, near):
     """A tensor as it is; a number or an array as a constant in the graph of ``near``."""
     if isinstance(operand, Tensor):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from euler_ir.dtypes import bool_
-from euler_ir.errors import DTypeError, ShapeError
+from euler_ir.errors import DTypeError, ShapeError, user_location
 from euler_ir.tensor.elementwise import (
     absolute,
     add,
@@ -115,6 +115,13 @@ class TensorMethods(Tensor):
 
     def __rmatmul__(self, other):
         return matmul(other, self)
+
+    def __array__(self, *arguments, **options):
+        raise DTypeError(
+            "numpy cannot read a symbolic tensor: it has no elements before the graph runs",
+            location=user_location(),
+            hint="use the functions of euler_ir, or make the tensor an output and run the graph",
+        )
 
     def __bool__(self):
         error = DTypeError(

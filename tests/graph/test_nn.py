@@ -170,3 +170,15 @@ def test_what_is_assigned_twice_is_called_by_the_name_that_is_left():
     assert sorted(names) == ["first.bias", "first.weight", "second.bias", "second.weight"]
     del model.first
     assert sorted(name for name, _ in model.named_parameters()) == ["second.bias", "second.weight"]
+
+
+def test_a_plain_list_of_modules_is_refused():
+    model = nn.Module()
+    with pytest.raises(ei.GraphError, match="nn.ModuleList"):
+        model.layers = [nn.Linear(2, 2)]
+
+
+def test_dropout_needs_seed_and_step():
+    with ei.Graph():
+        with pytest.raises(ValueError, match="a seed and a step"):
+            nn.Dropout(0.5)(ei.input("x", (4,)), seed=1)

@@ -200,3 +200,25 @@ def test_arguments_that_do_not_fit_are_refused_at_run_time(backend):
     for inputs in ({}, {"x": np.zeros((3, 2), np.float32)}, {"x": np.zeros((2, 3))}):
         with pytest.raises(ExecutionError, match="'x'"):
             run(graph, inputs, backend)
+
+
+def test_identity_is_not_comparison():
+    with ei.Graph():
+        x, y = ei.input("x", (3,)), ei.input("y", (3,))
+        with pytest.raises(ei.DTypeError, match="compare elements with equal"):
+            ei.where(x == y, x, 0.0)
+
+
+def test_numpy_cannot_read_a_symbolic_tensor():
+    with ei.Graph() as graph:
+        x = ei.input("x", (3,))
+        with pytest.raises(ei.DTypeError, match="run the graph"):
+            np.array(x)
+        assert len(graph.ops) == 1
+
+
+def test_wrt_is_a_list():
+    with ei.Graph():
+        x = ei.input("x", (2, 2))
+        with pytest.raises(ei.GraphError, match=r"gradient\(y, \[x\]\)"):
+            ei.gradient((x * x).sum(), x)
