@@ -78,7 +78,7 @@ def main(arguments=None):
     print(run.description())
     try:
         stopped_by = run.train(options.steps)
-    except (Diverged, OSError) as error:
+    except (Diverged, OSError, ei.EulerError) as error:
         print(f"gpt2_train.py: error: {error}", file=sys.stderr)
         return 1
     print(run.summary())

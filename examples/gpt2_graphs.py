@@ -1,0 +1,26 @@
+"""GPT-2's graphs to look at, for example with
+
+    euler-ir dump examples/gpt2_graphs.py:nano_step --stage plan
+"""
+
+from models.gpt2 import PRESETS, evaluation_graph, logits_graph, train_graph
+
+
+def nano_step():
+    """A training step of the nano preset: 16 windows of 128 tokens."""
+    return train_graph(PRESETS["nano"], 16, 128)
+
+
+def nano_evaluation():
+    """The summed loss of 16 windows."""
+    return evaluation_graph(PRESETS["nano"], 16, 128)
+
+
+def nano_logits():
+    """The scores of the token that follows a text."""
+    return logits_graph(PRESETS["nano"])
+
+
+def gpt2_step():
+    """A training step of GPT-2 with 124 million parameters: one window of 256 tokens."""
+    return train_graph(PRESETS["124M"], 1, 256)
