@@ -58,11 +58,13 @@ def _reduces_nothing(match: Match) -> bool:
 def _drops_inner_cast(match: Match) -> bool:
     """Whether going through the inner type loses nothing, and the outer conversion is of one kind with the short one.
 
-    From integers through a float to another float stays: numpy rounds int to half twice.
+    From integers through a float to another float stays: numpy rounds int to half twice. So does the way to an integer
+    that does not hold them all: floats saturate where integers wrap around.
     """
     source, middle, last = match["x"].dtype, match.op.operands[0].dtype, match.op.result.dtype
-    kept = source.is_float or not middle.is_float or not last.is_float or source.kind == "bool"
-    return is_lossless(source, middle) and kept
+    if source.is_integer and middle.is_float and last.kind != "bool":
+        return last.is_integer and is_lossless(source, middle) and is_lossless(source, last)
+    return is_lossless(source, middle)
 
 
 def _swaps_last(operand: int):

@@ -94,7 +94,9 @@ class _Drawing:
         return self.number(1, one_in) == one_in
 
     def value(self) -> ei.Value:
-        """One of the values so far, more often a late one."""
+        """One of the values so far, mostly the last: operators follow on each other in long rows."""
+        if self.chance(2):
+            return self.values[-1]
         back = min(self.number(0, len(self.values) - 1), self.number(0, len(self.values) - 1))
         return self.values[len(self.values) - 1 - back]
 
@@ -201,6 +203,8 @@ class _Drawing:
     def beside_its_reduction(self, x):
         axes = self.axes(x)
         whole = self.choose((T.max, T.min, T.sum, T.prod))(x, axes, keepdims=True)
+        if self.chance(3):
+            x = T.cast(x, self.choose((f64, ei.f16, ei.i8)))
         return self.choose((T.subtract, T.multiply, T.maximum))(x, T.flip(whole) if self.chance(3) else whole)
 
     def where(self, x):
@@ -251,10 +255,12 @@ class _Drawing:
         return T.pad_with_interior(x, tuple(low), tuple(high), tuple(interior), self.choose((0, 1, 5)))
 
     def join(self, x):
-        parts = [x, *(value for value in self.values if value.shape == x.shape and self.chance(2)), x[:2]]
+        parts = [x, *(value for value in self.values[-4:] if value.shape == x.shape and self.chance(2)), x[:2]]
         if self.chance(2):
             return T.stack(parts[:-1], self.number(0, x.ndim))
-        return T.concatenate(parts, self.number(-x.ndim, x.ndim - 1) if len(parts) == 2 else 0)
+        axis = self.number(0, x.ndim - 1) if len(parts) == 2 else 0
+        joined = T.concatenate(parts, axis)
+        return joined[(slice(None),) * axis + (slice(self.number(0, joined.shape[axis]), None),)]
 
     def split(self, x):
         axis = self.number(0, x.ndim - 1)
@@ -277,10 +283,11 @@ class _Drawing:
         left, right, inner = self.chance(2), self.chance(2), x.shape[-1]
         if left and x.ndim > 1:
             inner = x.shape[-2]
-        columns = self.choose(self.sizes)
+        columns = self.choose((*self.sizes, x.shape[-1]))
         batch = tuple(1 if self.chance(3) else size for size in x.shape[:-2][self.number(0, 2) :])
         shape = (columns, inner) if right else (inner, columns)
-        other = self.leaf(batch + shape, x.dtype)
+        fitting = [value for value in self.values if value.shape[-2:] == shape and value.shape[:-2] in ((), batch)]
+        other = self.choose(fitting) if fitting and self.chance(2) else self.leaf(batch + shape, x.dtype)
         return T.matmul(x, other, transpose_left=left and x.ndim > 1, transpose_right=right)
 
     def layer_norm(self, x):

@@ -176,6 +176,7 @@ STAYS = [
     ("cast-cast", ["i32[3, 5]"], lambda x: x.cast(e.f32).cast(e.i32)),
     ("cast-cast", ["i64[3, 5]"], lambda x: x.cast(e.i8).cast(e.i64)),
     ("cast-cast", ["i32[3, 5]"], lambda x: x.cast(e.f64).cast(e.f16)),
+    ("cast-cast", ["i8[3, 5]"], lambda x: x.cast(e.f16).cast(e.u8)),
     ("stop-gradient", [M], lambda x: e.absolute(x)),
     ("matmul-left-transpose", ["f32[3, 5, 5]", "f32[5, 4]"], lambda x, y: permuted(x, 1, 0, 2) @ y),
     ("matmul-right-transpose", ["f32[3, 5]", "f32[3, 5, 2]"], lambda x, y: x @ permuted(y, 2, 1, 0)),
