@@ -285,7 +285,8 @@ _binary(
 _binary("divide", infer_float, in_float(np.divide), _vjp_divide)
 _binary("floor_divide", _infer_number, in_float(np.floor_divide))
 _binary("remainder", _infer_number, in_float(np.remainder), _vjp_remainder)
-_binary("power", infer_float, in_float(np.power), _vjp_power, is_expensive=True)
+# numpy's power takes a square root where one exponent 0.5 serves all elements, and of -inf that is NaN.
+_binary("power", infer_float, in_float(np.float_power), _vjp_power, is_expensive=True)
 _binary("maximum", _infer_same, in_float(np.maximum), _vjp_extremum, commutative=True)
 _binary("minimum", _infer_same, in_float(np.minimum), _vjp_extremum, commutative=True)
 for _name, _commutes in (("equal", True), ("not_equal", True), ("less", False), ("less_equal", False)):

@@ -401,6 +401,8 @@ for _dtype in FLOATS:
     _bases = fixed([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, math.inf, -math.inf, math.nan])
     _exponents = fixed([0.0, 1.0, -1.0, 2.0, 3.0, -3.0, 0.5, 0.3, math.inf, -math.inf, math.nan])
     power_case("power edges", Input((10, 1), _dtype, _bases), Input((1, 11), _dtype, _exponents))
+    # One exponent for all: numpy's own power would take a square root.
+    power_case("power by a half", Input((10,), _dtype, _bases), Input((), _dtype, fixed([0.5])))
 for _exponent in (0, 1, 2, 3, 5, -1, 0.5, 2.0, -1.5):
     for _dtype in ("f32", "f64"):
         case(
