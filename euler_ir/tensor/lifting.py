@@ -98,7 +98,7 @@ def lift(operands: Sequence, near=None) -> list:
 
 def refuse_bool(operand, near) -> None:
     """Raise DTypeError for a Python bool: it comes from ``==``, which says whether two names mean one tensor."""
-    if isinstance(operand, (bool, np.bool_)):
+    if isinstance(operand, bool):
         error = DTypeError(f"{operand} is no tensor", hint="== compares names; compare elements with equal or not_equal")
         raise near.graph.explain(error, (near,))
 
