@@ -37,9 +37,9 @@ _AXIS_NAMES = "ijklmnpqrstuvw"
 class Group:
     """Operators that run as one loop nest (or one library call).
 
-    ``kind`` is 'pointwise', 'reduction', 'scatter', 'scan' or 'matmul'; ``size`` counts towards MAX_OPS. ``frame`` is the shape of the loops and
-    ``reduced`` the frame axes that reductions sum over. ``roots`` says at which indices each of its values is made.
-    ``inputs`` are read from memory and ``outputs`` written to it.
+    ``kind`` is 'pointwise', 'reduction', 'scatter', 'scan' or 'matmul'; ``size`` counts towards MAX_OPS. ``frame`` is the
+    shape of the loops and ``reduced`` the frame axes that reductions sum over. ``roots`` says at which indices each of
+    its values is made. ``inputs`` are read from memory and ``outputs`` written to it.
     """
 
     kind: str
@@ -140,7 +140,7 @@ class _Fusion:
         """Give ``op`` no group, unless its element would need too many such operators."""
         size = self._size(op)
         if size > MAX_INLINE_SIZE:
-            self._start("pointwise", op)
+            self._start(op)
         else:
             self.inline_size[op.result] = size
 
@@ -159,7 +159,7 @@ class _Fusion:
                     self._absorb_siblings(op, root, bases, group)
                     self._add(op, group, root)
                     return
-        self._start("pointwise", op)
+        self._start(op)
 
     def _place_reduction(self, op: Op) -> None:
         operand, axes = op.operands[0], op.attributes["axes"]
@@ -173,14 +173,11 @@ class _Fusion:
                     group.reduced, group.kind = reduced, "reduction"
                     self._add(op, group, _root(op.result.shape, group, full=False))
                     return
-        group = Group("reduction", operand.shape, len(self.groups), axes)
-        self.groups.append(group)
+        group = self._new_group("reduction", operand.shape, reduced=axes)
         self._add(op, group, _root(op.result.shape, group, full=False))
 
     def _place_alone(self, op: Op, kind: str, frame: Shape) -> None:
-        group = Group(kind, frame, len(self.groups))
-        self.groups.append(group)
-        self._add(op, group, ())
+        self._add(op, self._new_group(kind, frame), ())
         self._store(op.result)
 
     def _place_matmul(self, op: Op) -> tuple[Op, ...]:
@@ -190,18 +187,21 @@ class _Fusion:
         )
         for operand in (call.left.source, call.right.source):
             self._store(operand)
-        group = Group("matmul", call.result.shape, len(self.groups), matmul=call)
-        self.groups.append(group)
+        group = self._new_group("matmul", call.result.shape, matmul=call)
         group.ops.extend(call.ops)
         self.home[call.result] = group
         self._note_reads((call.left.source, call.right.source), group)
         self._store(call.result)
         return call.ops
 
-    def _start(self, kind: str, op: Op) -> Group:
-        group = Group(kind, op.result.shape, len(self.groups))
-        self.groups.append(group)
+    def _start(self, op: Op) -> None:
+        """A pointwise group that begins with ``op``."""
+        group = self._new_group("pointwise", op.result.shape)
         self._add(op, group, _root(op.result.shape, group, full=True))
+
+    def _new_group(self, kind: str, frame: Shape, **more) -> Group:
+        group = Group(kind, frame, len(self.groups), **more)
+        self.groups.append(group)
         return group
 
     def _size(self, op: Op) -> int:
@@ -254,7 +254,7 @@ class _Fusion:
         if is_in_memory(value.op) or value in self.stored:
             return
         if value not in self.home:
-            self._start("pointwise", value.op)
+            self._start(value.op)
         self.stored[value] = None
 
     # -- who reads what ------------------------------------------------------------------------------------------------
