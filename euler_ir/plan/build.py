@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from euler_ir.graph import Graph, Value
@@ -13,7 +11,7 @@ from euler_ir.passes.fuse import FusedGraph, Group, is_in_memory
 from euler_ir.passes.library_calls import MatrixView
 from euler_ir.plan.in_place import Accesses
 from euler_ir.plan.memory import Lifetime, assign_offsets, lower_bound
-from euler_ir.plan.plan import CopyStep, Fault, KernelStep, MatmulStep, Plan, PlannedBuffer, PlannedView, Step
+from euler_ir.plan.plan import CopyStep, Fault, KernelStep, MatmulStep, Origin, Plan, PlannedBuffer, PlannedView, Step
 from euler_ir.plan.schedule import dependencies, schedule
 
 
@@ -238,7 +236,8 @@ class _Builder:
             self.faults += [_fault(op) for op in lowered.faults]
             shared.append(self._shared(numbers))
         kernel = Kernel(_kernel_name([self.groups[position] for position in groups]), tuple(nests))
-        return KernelStep(kernel, tuple(arguments), tuple(faults), tuple(shared), _scope(self.groups[p] for p in groups))
+        origins = tuple(_origin(self.groups[position]) for position in groups)
+        return KernelStep(kernel, tuple(arguments), tuple(faults), tuple(shared), origins)
 
     def _shared(self, numbers: tuple[int, ...]) -> frozenset[int]:
         """Positions of arguments that lie in the same memory as another argument of the nest."""
@@ -248,7 +247,7 @@ class _Builder:
     def _matmul(self, group: Group) -> MatmulStep:
         call = group.matmul
         views = (self._view(view) for view in (call.left, call.right, call.result_view))
-        return MatmulStep(call.dtype, call.batch, call.rows, call.columns, call.inner, *views, _scope([group]))
+        return MatmulStep(call.dtype, call.batch, call.rows, call.columns, call.inner, *views, (_origin(group),))
 
     def _view(self, view: MatrixView) -> PlannedView:
         return PlannedView(
@@ -271,5 +270,7 @@ def _kernel_name(groups: list[Group]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]}_and_{names[1]}" + ("_and_more" if len(names) > 2 else "")
 
 
-def _scope(groups: Iterable[Group]) -> str:
-    return ", ".join(dict.fromkeys(op.scope for group in groups for op in group.ops[-1:] if op.scope))
+def _origin(group: Group) -> Origin:
+    operators = dict.fromkeys(op.name for op in group.ops)
+    locations = dict.fromkeys(op.location for op in group.ops if op.location is not None)
+    return Origin(tuple(operators), group.ops[-1].scope, tuple(locations))

@@ -30,18 +30,27 @@ class PlannedBuffer:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What a nest or a call computes of the user's model: operators by name, the module of the last, and the lines."""
+
+    operators: tuple[str, ...]
+    scope: str
+    locations: tuple[Location, ...]
+
+
+@dataclass(frozen=True)
 class KernelStep:
     """Launch ``kernel``: nest n works on the buffers ``arguments[n]``; its fault number 1 is ``faults[n]`` of the plan.
 
     ``shared[n]`` holds the positions of arguments whose memory another argument of the nest overwrites in place.
-    ``scope`` names the modules whose operators it runs.
+    ``origins[n]`` is where nest n comes from.
     """
 
     kernel: Kernel
     arguments: tuple[tuple[int, ...], ...]
     faults: tuple[int, ...]
     shared: tuple[frozenset[int], ...]
-    scope: str
+    origins: tuple[Origin, ...]
 
     def reads(self) -> Iterator[int]:
         for nest, arguments in zip(self.kernel.nests, self.arguments):
@@ -77,7 +86,7 @@ class MatmulStep:
     left: PlannedView
     right: PlannedView
     result: PlannedView
-    scope: str
+    origins: tuple[Origin]
 
     def reads(self) -> Iterator[int]:
         yield self.left.buffer
@@ -93,6 +102,7 @@ class CopyStep:
 
     source: int
     target: int
+    origins: tuple[Origin, ...] = ()
 
     def reads(self) -> Iterator[int]:
         yield self.source

@@ -27,7 +27,8 @@ def print_plan(plan: Plan) -> str:
 
 
 def _step(plan: Plan, step: Step) -> list[str]:
-    scope = f"  in {step.scope}" if isinstance(step, (KernelStep, MatmulStep)) and step.scope else ""
+    scopes = ", ".join(dict.fromkeys(origin.scope for origin in step.origins if origin.scope))
+    scope = f"  in {scopes}" if scopes else ""
     if isinstance(step, CopyStep):
         return [f"copy {step.source} -> {step.target}, {plan.buffers[step.source].type.nbytes} bytes"]
     if isinstance(step, MatmulStep):

@@ -13,7 +13,7 @@ import numpy as np
 
 from euler_ir.backends.base import Program, raise_fault
 from euler_ir.backends.cpu.jit import LoadedCode, assembly, compile_object, optimized_ir
-from euler_ir.backends.cpu.step import STEP_SYMBOL, StepWriter
+from euler_ir.backends.cpu.step import HEADER, STEP_SYMBOL, StepWriter
 from euler_ir.backends.cpu.worker_pool import get_pool
 from euler_ir.errors import LoweringError
 from euler_ir.plan.plan import Plan
@@ -22,14 +22,18 @@ from euler_ir.plan.plan import Plan
 class CpuProgram(Program):
     """``plan`` compiled and linked, with its arena. Runs of several Python threads take turns.
 
-    ``threads`` is the number of worker threads (by default all cores); it never changes a bit of the result.
+    ``threads`` is the number of worker threads (by default all cores); it never changes a bit of the result. A ``timed``
+    program has its threads read the clock: after a run ``times``, i64[threads, 1 + len(marks)], holds in nanoseconds when
+    each began and when it came to each of ``marks``.
     """
 
-    def __init__(self, plan: Plan, threads: int | None = None) -> None:
+    def __init__(self, plan: Plan, threads: int | None = None, timed: bool = False) -> None:
         self.plan = plan
         self.pool = get_pool(threads)
-        self._writer = StepWriter(plan)
+        self._writer = StepWriter(plan, timed)
         self._step_text = self._writer.step_module()
+        self.marks = tuple(self._writer.marks)
+        self._clock = np.zeros((self.pool.threads, 1 + len(self.marks), 2), np.int64)
         self._nests_text = self._writer.nests.render()
         objects = [compile_object(text) for text in (self._step_text, self._nests_text)]
         self._code = LoadedCode(objects, [STEP_SYMBOL])
@@ -43,8 +47,8 @@ class CpuProgram(Program):
         slots = self._writer.slots
         # Pointers and faults are the call's own: a signal handler may run this very program in the middle of it.
         faults = (ctypes.c_int32 * (len(self.plan.faults) + 1))()
-        pointers = (ctypes.c_void_p * (2 + len(slots)))()
-        pointers[0], pointers[1] = self._arena.ctypes.data, ctypes.addressof(faults)
+        pointers = (ctypes.c_void_p * (HEADER + len(slots)))()
+        pointers[:HEADER] = self._arena.ctypes.data, ctypes.addressof(faults), self._clock.ctypes.data
         for slot, address in self._constants.items():
             pointers[slot] = address
         for number, array in arrays.items():
@@ -54,6 +58,10 @@ class CpuProgram(Program):
         for first, local in enumerate(faults):
             if local:
                 raise_fault(self.plan, first + local - 1)
+
+    @property
+    def times(self) -> np.ndarray:
+        return self._clock @ np.array([10**9, 1])
 
     def _renew_lock(self) -> None:
         self._lock = threading.RLock()

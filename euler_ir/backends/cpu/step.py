@@ -2,12 +2,15 @@
 
     void @eir_step(i32 thread, i32 threads, ptr argument, ptr barrier)
 
-``argument`` is an array of pointers: the arena, the faults, then every buffer outside of the arena. Phases are parted by
-barriers; the tasks of a phase are dealt to the threads in contiguous shares, so that neighbouring threads work on
-neighbouring memory.
+``argument`` is an array of pointers: the arena, the faults, the times, then every buffer outside of the arena. Phases are
+parted by barriers; the tasks of a phase are dealt to the threads in contiguous shares, so that neighbouring threads work
+on neighbouring memory. A timed step also has each thread read the clock at every `Mark`.
 """
 
 from __future__ import annotations
+
+import time
+from dataclasses import dataclass
 
 from euler_ir.backends.cpu.codegen import ModuleText
 from euler_ir.backends.cpu.openblas import MAX_EXTENT, gemm_ir
@@ -17,6 +20,9 @@ from euler_ir.errors import LoweringError
 from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep, Plan, PlannedView, Step
 
 STEP_SYMBOL = "eir_step"
+
+HEADER = 3  # pointers before those of the buffers
+_TIMESPEC = "[2 x i64]"  # seconds and nanoseconds
 
 _SHARE = """
 define internal i64 @eir_share(i64 %tasks, i32 %part, i32 %parts) alwaysinline {
@@ -29,48 +35,82 @@ define internal i64 @eir_share(i64 %tasks, i32 %part, i32 %parts) alwaysinline {
 """
 
 
-class StepWriter:
-    """Writes the step function of ``plan``; ``nests`` is the module that the loop nests go to."""
+@dataclass(frozen=True)
+class Mark:
+    """What a thread has done since it last read the clock: nest number ``nest`` of a kernel or all of another step; with
+    no step, waiting at the barrier that ``phase`` ends with.
+    """
 
-    def __init__(self, plan: Plan) -> None:
+    phase: int
+    step: Step | None = None
+    nest: int = 0
+
+
+class StepWriter:
+    """Writes the step function of ``plan``; ``nests`` is the module that the loop nests go to.
+
+    With ``timed`` each thread writes the monotonic clock as a struct timespec at its start and at each of ``marks``:
+    those of thread t stand from ``t * (1 + len(marks))`` on.
+    """
+
+    def __init__(self, plan: Plan, timed: bool = False) -> None:
         self.plan = plan
+        self.timed = timed
+        self.marks: list[Mark] = []
         self.nests = ModuleText()
         self.lines: list[str] = []
         self.parameters: dict[str, int] = {}
         self.counter = 0
         outside = [n for n, buffer in enumerate(plan.buffers) if buffer.place != "arena"]
-        self.slots = {number: position + 2 for position, number in enumerate(outside)}
+        self.slots = {number: position + HEADER for position, number in enumerate(outside)}
 
     def step_module(self) -> str:
         """The module that holds the step function; it calls the functions of ``nests``, which it declares."""
-        needs_barrier = False
-        for phase in self.plan.phases:
-            if not phase:
-                continue
-            if needs_barrier:
-                self.lines.append("  call void @eir_barrier(ptr %barrier, i32 %threads)")
-            needs_barrier = True
+        if self.timed:
+            self._read_clock(0)
+        phases = [(number, phase) for number, phase in enumerate(self.plan.phases) if phase]
+        for number, phase in phases:
             turn = 0
             for step in phase:
-                turn = self._step(step, turn)
+                turn = self._step(number, step, turn)
+            if number != phases[-1][0]:
+                self.lines.append("  call void @eir_barrier(ptr %barrier, i32 %threads)")
+                self._mark(Mark(number))
         declarations = [
             f"declare void @{symbol}(i64, i64, ptr{', ptr' * count})" for symbol, count in self.parameters.items()
         ]
         pointers = [
             f"  %slot{position} = getelementptr ptr, ptr %argument, i64 {position}\n"
             f"  %p{position} = load ptr, ptr %slot{position}"
-            for position in (0, 1, *self.slots.values())
+            for position in (*range(HEADER), *self.slots.values())
         ]
-        body = "\n".join([*pointers, *self.lines])
+        times = [
+            "  %wide.thread = zext i32 %thread to i64",
+            f"  %times = getelementptr [{1 + len(self.marks)} x {_TIMESPEC}], ptr %p2, i64 %wide.thread",
+        ]
+        body = "\n".join([*pointers, *(times if self.timed else ()), *self.lines])
         return (
             "\n".join(declarations)
             + f"\n{BARRIER_DECLARATION}\n"
             + "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
+            + "declare i32 @clock_gettime(i32, ptr)\n"
             + _SHARE
             + gemm_ir()
             + f"define void @{STEP_SYMBOL}(i32 %thread, i32 %threads, ptr %argument, ptr %barrier) nounwind {{\n"
             + f"entry:\n{body}\n  ret void\n}}\n"
         )
+
+    def _mark(self, mark: Mark) -> None:
+        if self.timed:
+            self.marks.append(mark)
+            self._read_clock(len(self.marks))
+
+    def _read_clock(self, number: int) -> None:
+        place, error = self._name("time"), self._name("clock")
+        self.lines += [
+            f"  {place} = getelementptr {_TIMESPEC}, ptr %times, i64 {number}",
+            f"  {error} = call i32 @clock_gettime(i32 {time.CLOCK_MONOTONIC}, ptr {place})",
+        ]
 
     def _name(self, stem: str) -> str:
         self.counter += 1
@@ -87,15 +127,18 @@ class StepWriter:
         self.lines.append(f"  {name} = getelementptr i8, ptr {base}, i64 {offset}")
         return name
 
-    def _step(self, step: Step, turn: int) -> int:
+    def _step(self, phase: int, step: Step, turn: int) -> int:
         """Write one step; ``turn`` rotates the threads so that small pieces of work do not all fall to the first."""
         if isinstance(step, KernelStep):
             for nest in range(len(step.kernel.nests)):
                 turn = self._nest(step, nest, turn)
-        elif isinstance(step, MatmulStep):
+                self._mark(Mark(phase, step, nest))
+            return turn
+        if isinstance(step, MatmulStep):
             self._matmul(step)
         else:
             self._copy(step)
+        self._mark(Mark(phase, step))
         return turn
 
     def _nest(self, step: KernelStep, position: int, turn: int) -> int:
