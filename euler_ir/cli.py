@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from euler_ir import cache
 from euler_ir.errors import EulerError
 from euler_ir.inspect.dump import STAGES, WITH_LOCATIONS, dump
 from euler_ir.inspect.user_graph import UserGraphError, load_graph
@@ -52,6 +54,15 @@ def _parser() -> argparse.ArgumentParser:
         description="Compare the gradient of every operator, compiled and interpreted, with finite differences in f64.",
     )
     checking.set_defaults(command=_check)
+    caching = commands.add_parser(
+        "cache",
+        help="say what is kept on disk, or remove it",
+        description=f"Say where compiled code is kept and how much of it, or remove it. {cache.FOLDER_VARIABLE} names "
+        "another folder; 'off' keeps nothing.",
+    )
+    caching.add_argument("action", nargs="?", choices=("clear",), help="remove all entries")
+    caching.add_argument("--json", action="store_true", help="print a JSON object")
+    caching.set_defaults(command=_cache)
     return parser
 
 
@@ -71,3 +82,18 @@ def _check(options: argparse.Namespace) -> int:
     from euler_ir.gradient_check import check_operators, report
 
     return 0 if report("operator", check_operators()) else 1
+
+
+def _cache(options: argparse.Namespace) -> int:
+    folder = cache.folder()
+    usage = cache.clear() if options.action == "clear" else cache.usage()
+    if options.json:
+        place = None if folder is None else str(folder)
+        print(json.dumps({"folder": place, "entries": usage.entries, "bytes": usage.bytes, "limit": cache.LIMIT_BYTES}))
+    elif folder is None:
+        print("the cache is switched off")
+    elif options.action == "clear":
+        print(f"removed {usage.entries:,} entries, {usage.bytes:,} bytes, from {folder}")
+    else:
+        print(f"{usage.entries:,} entries, {usage.bytes:,} bytes of at most {cache.LIMIT_BYTES:,}, in {folder}")
+    return 0

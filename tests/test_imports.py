@@ -11,7 +11,7 @@ import euler_ir
 
 ROOT = Path(euler_ir.__file__).parent.parent
 LEVELS = [
-    {"errors"},
+    {"errors", "cache"},
     {"dtypes"},
     {"shapes"},
     {"index"},
@@ -23,12 +23,12 @@ LEVELS = [
     {"passes", "nn", "optim"},
     {"loops"},
     {"plan"},
-    {"compiler", "cache"},
+    {"compiler"},
     {"inspect", "gradient_check"},
     {"cli", "__main__"},
 ]
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
-BACKENDS_MAY_SEE = {"backends", "loops", "plan", "dtypes", "shapes", "index", "errors"}
+BACKENDS_MAY_SEE = {"backends", "loops", "plan", "dtypes", "shapes", "index", "errors", "cache"}
 USERS_MAY_SEE = {"euler_ir"} | {
     f"euler_ir.{name}" for name in ("nn", "optim", "passes", "initializers", "gradient_check")
 }

@@ -20,9 +20,9 @@ def _loaded(text, symbol):
 
 def run_native(nest, *inputs, in_place=frozenset()):
     """The outputs of ``nest`` and its fault number (0: none). Checks that nothing outside of the buffers is touched."""
-    module = codegen.ModuleText()
-    symbol = module.add(nest, in_place)
-    code = _loaded(module.render(), symbol)
+    modules = codegen.NestModules()
+    symbol = modules.add(nest, in_place)
+    code = _loaded(modules.texts[symbol], symbol)
     pointers = [ctypes.c_void_p] * (1 + len(nest.parameters))
     function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, *pointers)(code.address(symbol))
     results = [_run(function, nest, inputs, split) for split in _splits(codegen.task_count(nest))]

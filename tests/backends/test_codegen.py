@@ -286,9 +286,9 @@ def test_update_in_place():
     nest = elementwise([f32, f32], (Compute("r", f32, "add", ("x0", "x1")),), "r", size)
     text = codegen.emit_nest(nest, "f", frozenset({0, 2})).text
     assert "ptr %b0, ptr noalias %b1, ptr %b2" in text
-    module = codegen.ModuleText()
-    symbol = module.add(nest, frozenset({0, 2}))
-    code = jit.LoadedCode([jit.compile_object(module.render())], [symbol])
+    modules = codegen.NestModules()
+    symbol = modules.add(nest, frozenset({0, 2}))
+    code = jit.LoadedCode([jit.compile_object(modules.texts[symbol])], [symbol])
     x, y = np.arange(size, dtype=np.float32), np.ones(size, np.float32)
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 4)(code.address(symbol))
     function(0, codegen.task_count(nest), None, x.ctypes.data, y.ctypes.data, x.ctypes.data)
@@ -393,12 +393,12 @@ def test_equal_nests_share_a_function_whatever_their_names():
         body = (Load(scalar, f32, buffer, Index.of(v)), Store("y", Index.of(v), scalar))
         return Nest((Buffer(buffer, f32, 100, "input"), Buffer("y", f32, 100, "output")), (v,), body, vector=True)
 
-    module = codegen.ModuleText()
-    first = module.add(named("a", "v", "x"))
-    assert module.add(named("b", "w", "z")) == first
-    assert module.add(named("a", "v", "x"), frozenset({0, 1})) != first
-    assert len(module.symbols) == 2
-    jit.compile_object(module.render())
+    modules = codegen.NestModules()
+    first = modules.add(named("a", "v", "x"))
+    assert modules.add(named("b", "w", "z")) == first
+    assert modules.add(named("a", "v", "x"), frozenset({0, 1})) != first
+    assert len(modules.texts) == 2
+    jit.LoadedCode(map(jit.compile_object, modules.texts.values()), modules.texts)
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,9 @@ from euler_ir.backends.cpu.writer import Code, Register, constant, first_lanes, 
 from euler_ir.dtypes import DTYPES, DType, i64
 from euler_ir.index import Axis, Index
 from euler_ir.loops.kernel import CheckIndex, Compute, Constant, IndexValue, Load, Loop, Nest, Statement, Store
+from euler_ir.loops.printer import structural_key
 
-__all__ = ["ModuleText", "NestFunction", "emit_nest", "task_count"]
+__all__ = ["NestFunction", "NestModules", "emit_nest", "task_count"]
 
 # Steps of a sum between which its rounding errors are not tracked.
 _RUN = 64
@@ -48,29 +49,24 @@ class NestFunction:
     helpers: frozenset[str]
 
 
-class ModuleText:
-    """A module that grows by nests. Equal nests get one function, named after what it does."""
+class NestModules:
+    """The modules of nests: a small one for each distinct nest, so that models share compiled code nest by nest."""
 
     def __init__(self) -> None:
-        self._functions: dict[str, str] = {}
-        self._helpers: dict[str, None] = {}
+        #: The LLVM IR text of each module by the symbol of the one function it exports.
+        self.texts: dict[str, str] = {}
+        self._symbols: dict[tuple[str, frozenset[int]], str] = {}
 
     def add(self, nest: Nest, in_place: frozenset[int] = frozenset()) -> str:
-        """The symbol of the function of ``nest``; see `emit_nest`."""
-        function = emit_nest(nest, "nest", in_place)
-        symbol = f"nest_{hashlib.sha256(function.text.encode()).hexdigest()[:16]}"
-        self._functions[symbol] = function.text.replace("@nest(", f"@{symbol}(", 1)
-        self._helpers.update(dict.fromkeys(sorted(function.helpers)))
-        return symbol
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """Those of all functions, in the order in which they came."""
-        return tuple(self._functions)
-
-    def render(self) -> str:
-        """The module as LLVM IR text."""
-        return "\n".join([*self._helpers, *self._functions.values()])
+        """The symbol of the function of ``nest``, which says what it does; see `emit_nest`."""
+        key = (structural_key(nest), in_place)
+        if key not in self._symbols:
+            function = emit_nest(nest, "nest", in_place)
+            symbol = f"nest_{hashlib.sha256(function.text.encode()).hexdigest()[:16]}"
+            definition = function.text.replace("@nest(", f"@{symbol}(", 1)
+            self.texts[symbol] = "\n".join((*sorted(function.helpers), definition))
+            self._symbols[key] = symbol
+        return self._symbols[key]
 
 
 def emit_nest(nest: Nest, symbol: str, in_place: frozenset[int] = frozenset()) -> NestFunction:

@@ -1,5 +1,7 @@
 """LLVM IR text to machine code of this machine: verified, optimised by a short pass list, linked into the process.
 
+Objects are kept in the disk cache, so that a module is compiled once for all programs and processes.
+
 llvmlite holds one lock around all of LLVM, so threads that compile take turns; the lock here also keeps a module, its
 pass manager and the target machine to one thread at a time.
 """
@@ -11,11 +13,24 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable
 
+import llvmlite
 import llvmlite.binding as llvm
 
+from euler_ir import cache
 from euler_ir.errors import LoweringError
 
 _lock = threading.RLock()
+
+# A default pipeline takes several times as long as code generation and finds little in text that is emitted as vectors
+# already: inline the math functions, then clean up what inlining shows.
+_PASSES = (
+    "always_inliner",
+    "global_dead_code_eliminate",
+    "sroa",
+    "instruction_combine",
+    "new_gvn",
+    "simplify_cfg",
+)
 
 
 @functools.cache
@@ -39,10 +54,12 @@ def _features() -> str:
     return f"{text},-prefer-256-bit" if features.get("avx512f") else text
 
 
+@functools.cache
 def host_description() -> str:
-    """The CPU, its features and the LLVM version: whatever decides which machine code a text becomes."""
+    """The CPU, its features and the LLVM version: whatever of this machine decides which code a text becomes."""
     version = ".".join(map(str, llvm.llvm_version_info))
-    return f"{llvm.get_default_triple()} {llvm.get_host_cpu_name()} {_features()} llvm-{version}"
+    host = f"{llvm.get_default_triple()} {llvm.get_host_cpu_name()} {_features()}"
+    return f"{host} llvm-{version} llvmlite-{llvmlite.__version__}"
 
 
 @functools.cache
@@ -56,8 +73,13 @@ def vector_bytes() -> int:
 
 def compile_object(llvm_ir_text: str) -> bytes:
     """The relocatable object code of a module, for this CPU. Raises LoweringError if the text is not valid LLVM IR."""
-    with _lock:
-        return _target_machine().emit_object(_optimized(llvm_ir_text))
+    key = ("object", llvm_ir_text, host_description(), *_PASSES)
+    data = cache.load(*key)
+    if data is None:
+        with _lock:
+            data = _target_machine().emit_object(_optimized(llvm_ir_text))
+        cache.store(data, *key)
+    return data
 
 
 def assembly(llvm_ir_text: str) -> str:
@@ -83,15 +105,9 @@ def _optimized(text: str) -> llvm.ModuleRef:
         ) from None
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
-    # A default pipeline takes several times as long as code generation and finds little in text that is emitted as
-    # vectors already: inline the math functions, then clean up what inlining shows.
     passes = llvm.create_new_module_pass_manager()
-    passes.add_always_inliner_pass()
-    passes.add_global_dead_code_eliminate_pass()
-    passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
-    passes.add_new_gvn_pass()
-    passes.add_simplify_cfg_pass()
+    for name in _PASSES:
+        getattr(passes, f"add_{name}_pass")()
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2)))
     return module
 

@@ -31,12 +31,10 @@ class CpuProgram(Program):
         self.plan = plan
         self.pool = get_pool(threads)
         self._writer = StepWriter(plan, timed)
-        self._step_text = self._writer.step_module()
+        self._texts = (self._writer.step_module(), *self._writer.nests.texts.values())
         self.marks = tuple(self._writer.marks)
         self._clock = np.zeros((self.pool.threads, 1 + len(self.marks), 2), np.int64)
-        self._nests_text = self._writer.nests.render()
-        objects = [compile_object(text) for text in (self._step_text, self._nests_text)]
-        self._code = LoadedCode(objects, [STEP_SYMBOL])
+        self._code = LoadedCode(map(compile_object, self._texts), [STEP_SYMBOL])
         self._address = self._code.address(STEP_SYMBOL)
         self._arena = _allocate_arena(plan.arena_bytes)
         self._constants = {self._writer.slots[number]: _pointer(array) for number, array in plan.constants.items()}
@@ -68,11 +66,11 @@ class CpuProgram(Program):
 
     def llvm_ir(self) -> str:
         """The LLVM IR of the step and of its loop nests, after the passes."""
-        return optimized_ir(self._step_text) + optimized_ir(self._nests_text)
+        return "".join(map(optimized_ir, self._texts))
 
     def assembly(self) -> str:
         """The assembly of the step and of its loop nests."""
-        return assembly(self._step_text) + assembly(self._nests_text)
+        return "".join(map(assembly, self._texts))
 
 
 _programs: weakref.WeakSet[CpuProgram] = weakref.WeakSet()

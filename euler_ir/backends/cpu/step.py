@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from euler_ir.backends.cpu.codegen import ModuleText
+from euler_ir.backends.cpu.codegen import NestModules
 from euler_ir.backends.cpu.openblas import MAX_EXTENT, gemm_ir
 from euler_ir.backends.cpu.widths import task_count
 from euler_ir.backends.cpu.worker_pool import BARRIER_DECLARATION
@@ -47,7 +47,7 @@ class Mark:
 
 
 class StepWriter:
-    """Writes the step function of ``plan``; ``nests`` is the module that the loop nests go to.
+    """Writes the step function of ``plan``; ``nests`` are the modules that the loop nests go to.
 
     With ``timed`` each thread writes the monotonic clock as a struct timespec at its start and at each of ``marks``:
     those of thread t stand from ``t * (1 + len(marks))`` on.
@@ -57,7 +57,7 @@ class StepWriter:
         self.plan = plan
         self.timed = timed
         self.marks: list[Mark] = []
-        self.nests = ModuleText()
+        self.nests = NestModules()
         self.lines: list[str] = []
         self.parameters: dict[str, int] = {}
         self.counter = 0
