@@ -12,6 +12,7 @@ from pathlib import Path
 from euler_ir import cache
 from euler_ir.errors import EulerError
 from euler_ir.inspect.dump import STAGES, WITH_LOCATIONS, dump
+from euler_ir.inspect.profile import GROUPINGS, profile
 from euler_ir.inspect.user_graph import UserGraphError, load_graph
 
 
@@ -41,13 +42,25 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"stages, from your model downwards:\n{stages}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    printing.add_argument(
-        "target", metavar="FILE.py:function", help="a function without arguments that returns a Graph"
-    )
+    _add_target(printing)
     printing.add_argument("--stage", choices=STAGES, required=True, help="what to print, see below")
     printing.add_argument("-o", "--out", metavar="OUT", type=Path, help="write to this file instead")
     printing.add_argument("--locations", action="store_true", help="say the line of your model beside each operator")
     printing.set_defaults(command=_dump, refuse=printing.error)
+    timing = commands.add_parser(
+        "profile",
+        help="time every kernel and product of a step, beside what the machine could do",
+        description="Run the graph that a function of your file returns on random inputs and say where the time goes.",
+        epilog="groupings:\n" + "\n".join(f"  {name:8}{meaning}" for name, meaning in GROUPINGS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_target(timing)
+    timing.add_argument("--by", choices=GROUPINGS, default="kernel", help="what a row is (default: %(default)s)")
+    timing.add_argument("--steps", type=_count, default=10, help="calls to time (default: %(default)s)")
+    timing.add_argument("--threads", type=_count, help="worker threads (default: all cores)")
+    timing.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    timing.add_argument("--trace", metavar="OUT.json", type=Path, help="write the fastest call for Chrome's viewer")
+    timing.set_defaults(command=_profile)
     checking = commands.add_parser(
         "check",
         help="compare the gradient of every operator with finite differences",
@@ -66,6 +79,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_target(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="FILE.py:function", help="a function without arguments that returns a Graph")
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
+    return number
+
+
 def _dump(options: argparse.Namespace) -> int:
     if options.locations and options.stage not in WITH_LOCATIONS:
         options.refuse(f"--locations goes with the stages {', '.join(WITH_LOCATIONS)}")
@@ -75,6 +99,24 @@ def _dump(options: argparse.Namespace) -> int:
         return 0
     sys.stdout.write(text)
     sys.stdout.flush()
+    return 0
+
+
+def _profile(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from euler_ir.inspect import profile_report
+
+    measured = profile(load_graph(options.target), threads=options.threads, steps=options.steps)
+    if options.trace is not None:
+        options.trace.write_text(json.dumps(profile_report.trace(measured)), encoding="utf-8")
+    if options.json:
+        print(json.dumps(profile_report.record(measured, options.by), indent=1))
+        return 0
+    # In a file or a pipe a row is a line, however long.
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    console.print(profile_report.summary(measured), highlight=False)
+    console.print(profile_report.table(measured, options.by))
     return 0
 
 

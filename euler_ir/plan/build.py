@@ -273,4 +273,4 @@ def _kernel_name(groups: list[Group]) -> str:
 def _origin(group: Group) -> Origin:
     operators = dict.fromkeys(op.name for op in group.ops)
     locations = dict.fromkeys(op.location for op in group.ops if op.location is not None)
-    return Origin(tuple(operators), group.ops[-1].scope, tuple(locations))
+    return Origin(group.name, tuple(operators), group.ops[-1].scope, tuple(locations))

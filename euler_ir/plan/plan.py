@@ -31,8 +31,12 @@ class PlannedBuffer:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a nest or a call computes of the user's model: operators by name, the module of the last, and the lines."""
+    """What a nest or a call computes of the user's model: operators, the module of the last one, and the lines.
 
+    ``name`` is for readers.
+    """
+
+    name: str
     operators: tuple[str, ...]
     scope: str
     locations: tuple[Location, ...]

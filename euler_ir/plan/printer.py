@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep, Plan, PlannedView, Step
+from euler_ir.plan.work import work_of
 
 
 def print_plan(plan: Plan) -> str:
@@ -36,7 +37,8 @@ def _step(plan: Plan, step: Step) -> list[str]:
         sizes = f"{batch}{step.rows} x {step.inner} @ {step.inner} x {step.columns}"
         reads = f"{_view(step.left)} @ {_view(step.right)}"
         return [f"matmul {step.dtype} {sizes}: {reads} -> {_view(step.result)}{scope}"]
-    lines = [f"kernel {step.kernel.name}, {_bytes(plan, step)} bytes moved{scope}"]
+    moved = sum(work_of(plan, step, nest).nbytes for nest in range(len(step.kernel.nests)))
+    lines = [f"kernel {step.kernel.name}, {moved} bytes moved{scope}"]
     for nest, arguments in zip(step.kernel.nests, step.arguments):
         roles = list(zip(nest.parameters, arguments))
         reads = ", ".join(str(number) for parameter, number in roles if parameter.role == "input")
@@ -50,8 +52,3 @@ def _view(view: PlannedView) -> str:
     steps = [*view.batch_strides, f"ld {view.leading}"]
     offset = f"+{view.offset}" if view.offset else ""
     return f"{view.buffer}{offset}[{', '.join(map(str, steps))}]{'.T' if view.transposed else ''}"
-
-
-def _bytes(plan: Plan, step: KernelStep) -> int:
-    """Bytes of all buffers that the kernel reads and writes, each counted once a nest."""
-    return sum(plan.buffers[number].type.nbytes for arguments in step.arguments for number in arguments)

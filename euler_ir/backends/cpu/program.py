@@ -22,8 +22,8 @@ from euler_ir.plan.plan import Plan
 class CpuProgram(Program):
     """``plan`` compiled and linked, with its arena. Runs of several Python threads take turns.
 
-    ``threads`` is the number of worker threads (by default all cores); it never changes a bit of the result. A ``timed``
-    program has its threads read the clock: after a run ``times``, i64[threads, 1 + len(marks)], holds in nanoseconds when
+    ``threads`` is the number of worker threads (by default all cores); it never changes a bit of the result. In a
+    ``timed`` program they read the clock: after a run ``times``, i64[threads, 1 + len(marks)], holds in nanoseconds when
     each began and when it came to each of ``marks``.
     """
 
@@ -36,7 +36,7 @@ class CpuProgram(Program):
         self._clock = np.zeros((self.pool.threads, 1 + len(self.marks), 2), np.int64)
         self._code = LoadedCode(map(compile_object, self._texts), [STEP_SYMBOL])
         self._address = self._code.address(STEP_SYMBOL)
-        self._arena = _allocate_arena(plan.arena_bytes)
+        self._arena = allocate_arena(plan.arena_bytes)
         self._constants = {self._writer.slots[number]: _pointer(array) for number, array in plan.constants.items()}
         self._renew_lock()
         _programs.add(self)
@@ -85,7 +85,7 @@ def _renew_locks() -> None:
 os.register_at_fork(after_in_child=_renew_locks)
 
 
-def _allocate_arena(nbytes: int) -> np.ndarray:
+def allocate_arena(nbytes: int) -> np.ndarray:
     """Zeroed memory on a cache line; in huge pages where the system grants them, which are far faster to touch first.
 
     Raises LoweringError when the system has not got as much.

@@ -2,9 +2,9 @@
 
     void @eir_step(i32 thread, i32 threads, ptr argument, ptr barrier)
 
-``argument`` is an array of pointers: the arena, the faults, the times, then every buffer outside of the arena. Phases are
-parted by barriers; the tasks of a phase are dealt to the threads in contiguous shares, so that neighbouring threads work
-on neighbouring memory. A timed step also has each thread read the clock at every `Mark`.
+``argument`` is an array of pointers: the arena, the faults, the times, then every buffer outside of the arena. Phases
+are parted by barriers; the tasks of a phase are dealt to the threads in contiguous shares, so that neighbouring threads
+work on neighbouring memory. A timed step also has each thread read the clock at every `Mark`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ define internal i64 @eir_share(i64 %tasks, i32 %part, i32 %parts) alwaysinline {
 
 @dataclass(frozen=True)
 class Mark:
-    """What a thread has done since it last read the clock: nest number ``nest`` of a kernel or all of another step; with
-    no step, waiting at the barrier that ``phase`` ends with.
+    """What a thread has done since it last read the clock: nest number ``nest`` of a kernel, or all of another step;
+    with no step, waiting at the barrier that ``phase`` ends with.
     """
 
     phase: int

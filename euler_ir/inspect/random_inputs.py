@@ -1,0 +1,54 @@
+"""Inputs for a graph that nobody gave any: of the declared types, and integers where they may index."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from euler_ir.graph import Graph, Op, Value
+
+SCALAR = 1e-3
+"""What a float without axes is given, since it is most often a rate."""
+
+# By operator: which of its operands is an index, and the number that it must stay below.
+_INDEXED = {
+    "take": (1, lambda op: op.operands[0].shape[op.attributes["axis"]]),
+    "scatter_add": (0, lambda op: op.attributes["size"]),
+    "cross_entropy": (1, lambda op: op.operands[0].shape[-1]),
+}
+
+
+def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
+    """An array for each input of ``graph`` by name, a function of ``seed``.
+
+    Integers go from 0 to below all that they index, also by way of casts and movements; those that index nothing are 0
+    or 1. Floats are standard normal, but for SCALAR.
+    """
+    generator, limits = np.random.default_rng(seed), _limits(graph)
+    return {leaf.op.attributes["name"]: _array(leaf, limits.get(leaf, 2), generator) for leaf in graph.inputs}
+
+
+def _array(leaf: Value, limit: int, generator: np.random.Generator) -> np.ndarray:
+    if not leaf.dtype.is_float:
+        array = generator.integers(0, limit, leaf.shape)
+    else:
+        array = generator.standard_normal(leaf.shape) if leaf.shape else np.array(SCALAR)
+    return np.asarray(array).astype(leaf.dtype.numpy)
+
+
+def _limits(graph: Graph) -> dict[Value, int]:
+    """For each leaf that indexes, the least number that it must stay below."""
+    leaf_of: dict[Value, Value] = {leaf: leaf for leaf in graph.inputs}
+    limits: dict[Value, int] = {}
+    for op in graph.ops:
+        if _keeps_elements(op) and op.operands[0] in leaf_of:
+            leaf_of[op.result] = leaf_of[op.operands[0]]
+        elif op.name in _INDEXED:
+            position, limit = _INDEXED[op.name]
+            leaf = leaf_of.get(op.operands[position])
+            if leaf is not None:
+                limits[leaf] = max(1, min(limit(op), limits.get(leaf, limit(op))))
+    return limits
+
+
+def _keeps_elements(op: Op) -> bool:
+    return op.name == "cast" or op.definition.family == "movement"

@@ -1,0 +1,36 @@
+"""The kernels whose rates are the ceilings do what is counted; no test looks at a rate."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from euler_ir.backends.cpu import ceilings
+from euler_ir.backends.cpu.jit import LoadedCode, compile_object
+from euler_ir.backends.cpu.program import allocate_arena
+from euler_ir.backends.cpu.worker_pool import get_pool
+
+BLOCKS = 37
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_every_block_is_read_and_written(threads):
+    code = LoadedCode([compile_object(ceilings._text())], ["eir_read", "eir_triad"])
+    x, y, z = (allocate_arena(BLOCKS * 256).view(np.float32) for _ in range(3))
+    sink = allocate_arena(64 * threads).view(np.float32)
+    y[:], z[:] = np.arange(y.size), 1
+    arrays = (ctypes.c_void_p * 5)(BLOCKS, *(array.ctypes.data for array in (sink, x, y, z)))
+    get_pool(threads).run(code.address("eir_triad"), ctypes.addressof(arrays))
+    assert np.array_equal(x, y + 3 * z)
+    sink[:] = 0
+    get_pool(threads).run(code.address("eir_read"), ctypes.addressof(arrays))
+    # Each accumulator began with its own number.
+    vectors = 256 // ceilings.vector_bytes()
+    begun = threads * sum(range(vectors)) * (ceilings.vector_bytes() // 4)
+    assert sink.sum() == y.sum() + begun
+
+
+def test_measured_once():
+    measured = ceilings.measure_ceilings(1)
+    assert measured is ceilings.measure_ceilings(1) and measured.threads == 1
+    assert min(measured.fma, measured.read, measured.triad) > 0

@@ -1,0 +1,137 @@
+"""Bytes and operations of steps, against counts by hand."""
+
+import numpy as np
+
+import euler_ir as ei
+from euler_ir import compiler
+from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep
+from euler_ir.plan.work import attention_flops, matmul_flops, work_of
+
+
+def works(build):
+    """The Work of each task of the graph that ``build`` makes."""
+    with ei.Graph("counted") as graph:
+        build()
+    plan = compiler.lower(graph).plan
+    return [
+        work_of(plan, step, nest)
+        for step in plan.steps()
+        for nest in range(len(step.kernel.nests) if isinstance(step, KernelStep) else 1)
+    ]
+
+
+def test_elementwise():
+    (work,) = works(lambda: ei.output(y=ei.tanh(ei.input("x", (6, 5)) * 3) + ei.input("b", (5,))))
+    assert (work.read_bytes, work.written_bytes, work.nbytes) == (4 * (30 + 5), 4 * 30, 4 * 65)
+    assert work.flops == 3 * 30  # multiply, tanh, add
+
+
+def test_casts_and_choices_are_no_operations():
+    def build():
+        x = ei.input("x", (7,), ei.f64)
+        ei.output(y=ei.where(ei.input("c", (7,), ei.bool_), x.cast(ei.f32), 0.0))
+
+    (work,) = works(build)
+    assert (work.read_bytes, work.written_bytes, work.flops) == (7 * 8 + 7, 7 * 4, 0)
+
+
+def test_an_update_in_place_reads_and_writes():
+    def build():
+        w = ei.parameter("w", (8, 8), ei.initializers.Ones())
+        ei.update(w, w * 0.5)
+
+    (work,) = works(build)
+    assert (work.read_bytes, work.written_bytes, work.flops) == (256, 256, 64)
+
+
+def test_a_row_read_twice_counts_once():
+    (work,) = works(lambda: ei.output(y=ei.softmax(ei.input("x", (10, 100)))))
+    assert (work.read_bytes, work.written_bytes) == (4000, 4000)
+    # The largest is no sum, but an operation; subtract, exp, sum; subtract and exp again or not; divide.
+    assert 1000 * 5 <= work.flops <= 1000 * 8
+
+
+def test_a_sum():
+    (work,) = works(lambda: ei.output(y=ei.sum(ei.input("x", (10, 100), ei.f64) * 2.0, 1)))
+    assert work.read_bytes == 8000 and work.written_bytes == 80
+    assert 1000 <= work.flops <= 2000  # a sum; the factor may be taken out of it
+
+
+def test_a_gather_reads_what_it_picks():
+    def build():
+        ei.output(y=ei.take(ei.input("table", (1000, 16)), ei.input("rows", (5,), ei.i32)))
+
+    (work,) = works(build)
+    assert (work.read_bytes, work.written_bytes, work.flops) == (5 * 16 * 4 + 5 * 4, 5 * 16 * 4, 0)
+
+
+def test_a_slice_reads_its_part():
+    (work,) = works(lambda: ei.output(y=ei.exp(ei.input("x", (6, 12))[:, 4:8])))
+    assert (work.read_bytes, work.written_bytes, work.flops) == (6 * 4 * 4, 6 * 4 * 4, 24)
+
+
+def test_a_scatter_adds_each_element():
+    def build():
+        ei.output(y=ei.scatter_add(ei.input("rows", (5,), ei.i32), ei.input("x", (5, 16)), 40))
+
+    work = max(works(build), key=lambda work: work.flops)
+    assert work.flops == 5 * 16 and work.written_bytes == 40 * 16 * 4
+
+
+def test_products():
+    def build():
+        x, w = ei.input("x", (3, 64, 32)), ei.input("w", (3, 32, 48))
+        ei.output(y=x @ w, z=ei.matmul(ei.input("a", (40, 50)), ei.input("b", (60, 50)), transpose_right=True))
+
+    batched, single = works(build)
+    assert (batched.flops, single.flops) == (2 * 3 * 64 * 32 * 48, 2 * 40 * 50 * 60)
+    assert batched.read_bytes == 4 * 3 * (64 * 32 + 32 * 48) and batched.written_bytes == 4 * 3 * 64 * 48
+    assert single.read_bytes == 4 * (40 * 50 + 60 * 50) and single.written_bytes == 4 * 40 * 60
+    assert single.name == "matmul 40 x 50 x 60 NT"
+
+
+def test_a_matrix_that_all_items_share_is_read_once():
+    def build():
+        ei.output(y=ei.matmul(ei.input("w", (32, 48)), ei.input("x", (3, 48, 64))))
+
+    (work,) = works(build)
+    assert work.read_bytes == 4 * (32 * 48 + 3 * 48 * 64)
+
+
+def test_a_copy_and_the_kinds_of_steps():
+    def build():
+        x = ei.input("x", (4, 8))
+        ei.output(x=x, y=ei.exp(x) @ ei.input("w", (8, 8)))
+
+    with ei.Graph("kinds") as graph:
+        build()
+    assert {type(step) for step in compiler.lower(graph).plan.steps()} == {CopyStep, KernelStep, MatmulStep}
+    copy = next(work for work in works(build) if work.name == "copy")
+    assert (copy.read_bytes, copy.written_bytes, copy.flops) == (128, 128, 0)
+
+
+def test_equal_code_has_equal_structure():
+    def build():
+        x, y = ei.input("x", (4, 8)), ei.input("y", (8, 8))
+        ei.output(a=ei.exp(x @ y), b=ei.exp(x @ ei.exp(y)), c=ei.tanh(x))
+
+    structures = [work.structure for work in works(build)]
+    assert len(structures) == 6 and len(set(structures)) == 4
+
+
+def test_steps_say_where_they_come_from():
+    with ei.Graph("origins") as graph, graph.scope("head"):
+        ei.output(y=ei.tanh(ei.input("x", (4, 8)) * 2) @ ei.input("w", (8, 8)))
+    kernel, product = compiler.lower(graph).plan.steps()
+    for step, operators in ((kernel, ("multiply", "tanh")), (product, ("matmul",))):
+        (origin,) = step.origins
+        assert (origin.operators, origin.scope) == (operators, "head")
+        assert {location.file for location in origin.locations} == {__file__}
+
+
+def test_attention_counts_the_pairs_that_are_not_masked():
+    queries, keys, width = 5, 9, 4
+    mask = np.tril(np.ones((queries, keys)), keys - queries)
+    assert attention_flops(3, queries, keys, width, causal=True) == 2 * 2 * 3 * width * mask.sum()
+    assert attention_flops(3, queries, keys, width, causal=False) == 2 * matmul_flops(queries, width, keys, 3)
+    assert attention_flops(1, 8, 8, 2, causal=True, backward=True) == 5 * 2 * 36 * 2
