@@ -1,4 +1,9 @@
-"""Scaled dot-product attention as one operator: output, and the logsumexp of each query's scores."""
+"""Scaled dot-product attention as one operator: output, and the logsumexp of each query's scores; and its gradient.
+
+The gradient computes the weights again from the logsumexp, so that nothing of the size of all scores is kept from one to
+the other. What a query must not see has weight 0, by numpy's arithmetic: an infinite or NaN value there gives NaN. A
+backend may pass over it.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +33,20 @@ def _infer_attention(types, attributes):
     return output, TensorType(accumulation_dtype(query.dtype), query.shape[:-1])
 
 
-def _evaluate_attention(attributes, query, key, value):
+def _evaluate_scores(attributes, query, key):
+    """Scaled scores in the accumulation type; -inf for keys that a query must not see."""
     wide = np.float32 if is_half(query.dtype) else query.dtype
     scores = np.matmul(query.astype(wide), np.swapaxes(key.astype(wide), -1, -2)) * np.asarray(attributes["scale"], wide)
     if attributes["causal"]:
         queries, keys = scores.shape[-2:]
         seen = np.arange(keys) <= np.arange(queries)[:, None] + (keys - queries)
         scores = np.where(seen, scores, -np.inf).astype(wide)
+    return scores
+
+
+def _evaluate_attention(attributes, query, key, value):
+    scores = _evaluate_scores(attributes, query, key)
+    wide = scores.dtype
     if not scores.shape[-1]:
         top = np.full(scores.shape[:-1] + (1,), -np.inf, wide)
     else:
@@ -48,54 +60,49 @@ def _evaluate_attention(attributes, query, key, value):
     return output.astype(query.dtype), logsumexp.astype(wide)
 
 
-def _probabilities(op):
-    """Softmax of the masked scores, rows without a key being 0, and their logsumexp; in the accumulation type."""
-    query, key, _ = op.operands
+def _scores(op):
+    """Scaled scores in the accumulation type; -inf for keys that a query must not see."""
+    query, key = op.operands[:2]
     wide = accumulation_dtype(query.dtype)
-    query, key = T.cast(query, wide), T.cast(key, wide)
-    scores = T.matmul(query, key, transpose_right=True) * op.attributes["scale"]
-    axis = len(scores.shape) - 1
-    if not scores.shape[-1]:
-        return scores, T.full_like(op.results[1], float("-inf"))
+    scores = T.matmul(T.cast(query, wide), T.cast(key, wide), transpose_right=True) * op.attributes["scale"]
     if op.attributes["causal"]:
         queries, keys = scores.shape[-2:]
         grid = dict(shape=scores.shape[-2:], dtype=i64)
         row = scores.graph.emit("iota", (), axis=0, **grid)
         column = scores.graph.emit("iota", (), axis=1, **grid)
         scores = T.where(column <= row + (keys - queries), scores, float("-inf"))
-    top = T.max(scores, axis)
+    return scores
+
+
+def _grown(scores, top):
+    """exp(scores - top) row by row, and what is subtracted: 0 where ``top`` is -inf, so that all there are 0."""
     shift = T.where(T.equal(top, float("-inf")), 0, top)
-    grown = T.exp(scores - spread(shift, scores, (axis,)))
-    total = T.sum(grown, axis)
-    logsumexp = T.log(total) + shift
-    return grown / spread(T.where(T.equal(total, 0), 1, total), grown, (axis,)), logsumexp
+    return T.exp(scores - spread(shift, scores, (len(scores.shape) - 1,))), shift
 
 
 def _decompose_attention(op):
-    probabilities, logsumexp = _probabilities(op)
-    value = T.cast(op.operands[2], probabilities.dtype)
-    return T.cast(T.matmul(probabilities, value), op.result.dtype), logsumexp
+    scores = _scores(op)
+    axis = len(scores.shape) - 1
+    if not scores.shape[-1]:
+        return T.full_like(op.results[0], 0), T.full_like(op.results[1], float("-inf"))
+    grown, shift = _grown(scores, T.max(scores, axis))
+    total = T.sum(grown, axis)
+    weights = grown / spread(T.where(T.equal(total, 0), 1, total), grown, (axis,))
+    output = T.matmul(weights, T.cast(op.operands[2], weights.dtype))
+    return T.cast(output, op.results[0].dtype), T.log(total) + shift
 
 
-def _vjp_attention(op, dy, d_logsumexp):
-    query, key, value = op.operands
-    probabilities, _ = _probabilities(op)
-    wide, axis = probabilities.dtype, len(probabilities.shape) - 1
-    query_wide, key_wide, value_wide = (T.cast(operand, wide) for operand in op.operands)
-    by_value = T.full_like(value_wide, 0)
-    by_scores = T.full_like(probabilities, 0)
-    if dy is not None:
-        dy = T.cast(dy, wide)
-        by_value = T.matmul(probabilities, dy, transpose_left=True)
-        by_probabilities = T.matmul(dy, value_wide, transpose_right=True)
-        along = T.sum(by_probabilities * probabilities, axis)
-        by_scores = probabilities * (by_probabilities - spread(along, probabilities, (axis,)))
+def _vjp_attention(op, d_output, d_logsumexp):
+    output, logsumexp = op.results
+    wide = logsumexp.dtype
+    delta = T.full_like(logsumexp, 0)
+    if d_output is None:
+        d_output = T.full_like(output, 0)
+    else:
+        delta = T.sum(T.cast(d_output, wide) * T.cast(output, wide), len(output.shape) - 1)
     if d_logsumexp is not None:
-        by_scores = by_scores + probabilities * spread(d_logsumexp, probabilities, (axis,))
-    by_scores = by_scores * op.attributes["scale"]
-    by_query = T.matmul(by_scores, key_wide)
-    by_key = T.matmul(by_scores, query_wide, transpose_left=True)
-    return T.cast(by_query, query.dtype), T.cast(by_key, key.dtype), T.cast(by_value, value.dtype)
+        delta = delta - d_logsumexp
+    return output.graph.emit("attention_gradient", (*op.operands, logsumexp, d_output, delta), **op.attributes)
 
 
 define(
@@ -107,4 +114,90 @@ define(
     decompose=_decompose_attention,
     attributes={"causal": "bool", "scale": "float"},
     operand_names=("query", "key", "value"),
+)
+
+
+# -- the gradient ------------------------------------------------------------------------------------------------------
+
+
+def _infer_gradient(types, attributes):
+    query, key, value, logsumexp, d_output, delta = types
+    output, rows = _infer_attention((query, key, value), attributes)
+    for label, given, wanted in (("logsumexp", logsumexp, rows), ("d_output", d_output, output), ("delta", delta, rows)):
+        message = f"attention_gradient: {label} is {given}, not {wanted}"
+        expect_dtype(given.dtype == wanted.dtype, message)
+        expect(given.shape == wanted.shape, message)
+    return query, key, value
+
+
+def _evaluate_gradient(attributes, query, key, value, logsumexp, d_output, delta):
+    scores = _evaluate_scores(attributes, query, key)
+    wide = scores.dtype
+    weights = np.exp(scores - np.where(logsumexp == -np.inf, 0, logsumexp)[..., None])
+    by_output = d_output.astype(wide)
+    by_weights = np.matmul(by_output, np.swapaxes(value.astype(wide), -1, -2)) - delta[..., None]
+    by_scores = weights * by_weights * np.asarray(attributes["scale"], wide)
+    return (
+        np.matmul(by_scores, key.astype(wide)).astype(query.dtype),
+        np.matmul(np.swapaxes(by_scores, -1, -2), query.astype(wide)).astype(key.dtype),
+        np.matmul(np.swapaxes(weights, -1, -2), by_output).astype(value.dtype),
+    )
+
+
+def _gradient_parts(op):
+    """The weights, what the loss gains by each weight more than by its row's mean, and operands in their type."""
+    _, _, _, logsumexp, d_output, delta = op.operands
+    scores = _scores(op)
+    weights, _ = _grown(scores, logsumexp)
+    query, key, value, d_output = (T.cast(operand, scores.dtype) for operand in (*op.operands[:3], d_output))
+    along = spread(delta, scores, (len(scores.shape) - 1,))
+    return weights, T.matmul(d_output, value, transpose_right=True) - along, query, key, value, d_output
+
+
+def _decompose_gradient(op):
+    weights, by_weights, query, key, _, d_output = _gradient_parts(op)
+    by_scores = weights * by_weights * op.attributes["scale"]
+    found = (
+        T.matmul(by_scores, key),
+        T.matmul(by_scores, query, transpose_left=True),
+        T.matmul(weights, d_output, transpose_left=True),
+    )
+    return tuple(T.cast(value, result.dtype) for value, result in zip(found, op.results))
+
+
+def _vjp_gradient(op, *cotangents):
+    """The second derivative: a, b, c being cotangents of dq = s S k, dk = s S' q, dv = W' g with S = W (g v' - delta)."""
+    weights, by_weights, query, key, value, d_output = _gradient_parts(op)
+    wide, axis, scale = weights.dtype, len(weights.shape) - 1, op.attributes["scale"]
+    a, b, c = (
+        T.full_like(operand, 0) if given is None else T.cast(given, wide)
+        for given, operand in zip(cotangents, (query, key, value))
+    )
+    by_scores = weights * by_weights * scale
+    of_by_scores = (T.matmul(a, key, transpose_right=True) + T.matmul(query, b, transpose_right=True)) * scale
+    of_weights = T.matmul(d_output, c, transpose_right=True) + of_by_scores * by_weights
+    of_by_weights = of_by_scores * weights
+    of_scores = of_weights * weights
+    by_query = T.matmul(of_scores, key) * scale + T.matmul(by_scores, b)
+    by_key = T.matmul(of_scores, query, transpose_left=True) * scale + T.matmul(by_scores, a, transpose_left=True)
+    found = (
+        by_query,
+        by_key,
+        T.matmul(of_by_weights, d_output, transpose_left=True),
+        T.negative(T.sum(of_scores, axis)),
+        T.matmul(weights, c) + T.matmul(of_by_weights, value),
+        T.negative(T.sum(of_by_weights, axis)),
+    )
+    return tuple(T.cast(value, operand.dtype) for value, operand in zip(found, op.operands))
+
+
+define(
+    "attention_gradient",
+    "composite",
+    _infer_gradient,
+    evaluate=_evaluate_gradient,
+    vjp=_vjp_gradient,
+    decompose=_decompose_gradient,
+    attributes={"causal": "bool", "scale": "float"},
+    operand_names=("query", "key", "value", "logsumexp", "d_output", "delta"),
 )

@@ -1428,6 +1428,51 @@ case(
     bound=attention_bound,
 )
 
+
+
+def attention_gradient_reference(query, key, value, logsumexp, d_output, delta, causal, scale):
+    """The formulas of the gradient in which the logsumexp and delta are operands of their own."""
+    scores = query @ key.mT * scale
+    seen = torch.ones(scores.shape[-2:], dtype=torch.bool)
+    if causal:
+        seen = torch.tril(seen, scores.shape[-1] - scores.shape[-2])
+    weights = torch.where(seen, torch.exp(torch.where(seen, scores, 0) - logsumexp[..., None]), 0)
+    by_scores = weights * (d_output @ value.mT - delta[..., None]) * scale
+    return by_scores @ key, by_scores.mT @ query, weights.mT @ d_output
+
+
+def attention_gradient_bound(result, query, key, value, logsumexp, d_output, delta):
+    largest = (np.abs(x).max(initial=0) for x in (query, key, value, logsumexp, d_output, delta))
+    q, k, v, sums, g, along = largest
+    width = query.shape[-1] + value.shape[-1]
+    weight = np.exp(q * k * width**0.5 + sums)
+    return (width + key.shape[-2] + query.shape[-2] + 16) * (1 + q * k + sums) * (1 + g * v + along) * (1 + q + k) * weight
+
+
+for _lead, _queries, _keys, _width, _value_width in (((), 4, 4, 8, 8), ((2, 3), 5, 3, 4, 2), ((2,), 3, 0, 2, 2)):
+    for _causal in (False, True):
+        for _result in (0, 1, 2):
+            for _dtype, _wide in (("f32", "f32"), ("f64", "f64"), ("f16", "f32")):
+                case(
+                    "attention",
+                    f"attention_gradient{' causal' if _causal else ''} {_result}",
+                    lambda *operands, causal=_causal, result=_result: operands[0].graph.emit(
+                        "attention_gradient", operands, causal=causal, scale=0.5
+                    )[result],
+                    lambda *operands, causal=_causal, result=_result: attention_gradient_reference(
+                        *operands, causal, 0.5
+                    )[result],
+                    Input(_lead + (_queries, _width), _dtype),
+                    Input(_lead + (_keys, _width), _dtype),
+                    Input(_lead + (_keys, _value_width), _dtype),
+                    Input(_lead + (_queries,), _wide),
+                    Input(_lead + (_queries, _value_width), _dtype),
+                    Input(_lead + (_queries,), _wide),
+                    bound=attention_gradient_bound,
+                    dtype=_dtype,
+                    orders=2 if _dtype == _wide else 0,
+                )
+
 # -- random ------------------------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ COMPOSITES = {
     "layer_norm": lambda x: e.layer_norm(x, x[0] + 1, x[1]),
     "cross_entropy": lambda x: e.cross_entropy(x, x.argmin(1)),
     "attention": lambda x: e.attention(x, x, x[:, :3]),
+    "attention_gradient": lambda x: sum(e.gradient(e.attention(x, x, x[:, :3]).sum(), [x])),
     "random_normal": lambda x: x + e.random_normal((4, 6), 3, 4),
 }
 
