@@ -37,7 +37,7 @@ _AXIS_NAMES = "ijklmnpqrstuvw"
 class Group:
     """Operators that run as one loop nest (or one library call).
 
-    ``kind`` is 'pointwise', 'reduction', 'scatter', 'scan' or 'matmul'; ``size`` counts towards MAX_OPS. ``frame`` is the
+    ``kind`` is 'pointwise', 'reduction', 'scatter' or 'scan', or for a call its name; ``size`` counts towards MAX_OPS. ``frame`` is the
     shape of the loops and ``reduced`` the frame axes that reductions sum over. ``roots`` says at which indices each of
     its values is made. ``inputs`` are read from memory and ``outputs`` written to it.
     """
@@ -51,7 +51,7 @@ class Group:
     roots: dict[Value, Indices] = field(default_factory=dict)
     inputs: tuple[Value, ...] = ()
     outputs: tuple[Value, ...] = ()
-    matmul: MatmulCall | None = None
+    call: MatmulCall | None = None
 
     @property
     def name(self) -> str:
@@ -127,7 +127,8 @@ class _Fusion:
                 case "scan":
                     self._place_alone(op, "scan", op.result.shape)
                 case "contraction":
-                    skipped.update(self._place_matmul(op))
+                    call = match_matmul(op, self.uses, self.results, self._is_stored)
+                    skipped.update(self._place_call("matmul", call))
         for value in self.graph.results():
             self._store(value)
         self._choose_recomputed()
@@ -180,19 +181,20 @@ class _Fusion:
         self._add(op, self._new_group(kind, frame), ())
         self._store(op.result)
 
-    def _place_matmul(self, op: Op) -> tuple[Op, ...]:
-        """Make ``op`` a library call; gives the operators that the call does as well (a transpose of its result)."""
-        call = match_matmul(
-            op, self.uses, self.results, lambda value: value not in self.inline_size or value in self.stored
-        )
-        for operand in (call.left.source, call.right.source):
-            self._store(operand)
-        group = self._new_group("matmul", call.result.shape, matmul=call)
+    def _place_call(self, kind: str, call: MatmulCall) -> tuple[Op, ...]:
+        """Make a group of ``call``; gives the operators that it does."""
+        for source in call.sources:
+            self._store(source)
+        group = self._new_group(kind, call.results[0].shape, call=call)
         group.ops.extend(call.ops)
-        self.home[call.result] = group
-        self._note_reads((call.left.source, call.right.source), group)
-        self._store(call.result)
+        self.home.update(dict.fromkeys(call.results, group))
+        self._note_reads(call.sources, group)
+        for result in call.results:
+            self._store(result)
         return call.ops
+
+    def _is_stored(self, value: Value) -> bool:
+        return value not in self.inline_size or value in self.stored
 
     def _start(self, op: Op) -> None:
         """A pointwise group that begins with ``op``."""
@@ -308,7 +310,7 @@ class _Fusion:
         """Decide for each value that another group reads: put into memory, or computed again by its readers."""
         readers: dict[Value, list[tuple[Group, Op]]] = {}
         for group in self.groups:
-            for op in group.ops if group.kind != "matmul" else ():
+            for op in group.ops if group.call is None else ():
                 for base in self._bases(op):
                     readers.setdefault(base, []).append((group, op))
         self._find_movable(readers)
@@ -369,9 +371,9 @@ class _Fusion:
     def _find_inputs(self) -> None:
         """Fill in what each group reads from and writes to memory, readers before what they read; drop idle groups."""
         for group in reversed(self.groups):
-            if group.kind == "matmul":
-                group.inputs = (group.matmul.left.source, group.matmul.right.source)
-                group.outputs = (group.matmul.result,)
+            if group.call is not None:
+                group.inputs = tuple(dict.fromkeys(group.call.sources))
+                group.outputs = tuple(dict.fromkeys(group.call.results))
                 continue
             group.outputs = tuple(op.result for op in group.ops if op.result in self.stored)
             found: dict[Value, None] = {}

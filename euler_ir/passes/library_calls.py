@@ -8,27 +8,17 @@ from dataclasses import dataclass
 from euler_ir.dtypes import DType
 from euler_ir.errors import LoweringError
 from euler_ir.graph import Op, Value
-from euler_ir.index import Axis, Index, Indices, linearize
-
-MAX_BATCH_AXES = 2
-"""Batch axes that one library call can step over."""
-
-MAX_LEADING = 2**31 - 1
-"""Distance between rows that BLAS can count."""
-
-
-@dataclass(frozen=True)
-class MatrixView:
-    """Matrices inside the buffer of ``source``: element (r, c) of one is at ``offset + batch steps + r leading + c``.
-
-    With ``transposed`` the buffer holds the matrix with rows and columns exchanged: (r, c) is at ``c leading + r``.
-    """
-
-    source: Value
-    offset: int
-    batch_strides: tuple[int, ...]
-    leading: int
-    transposed: bool
+from euler_ir.index import Axis, Index
+from euler_ir.passes.views import (
+    MAX_BATCH_AXES,
+    MAX_LEADING,
+    MatrixView,
+    Strides,
+    layout_of,
+    merged_batch,
+    strides_of,
+    views_of,
+)
 
 
 @dataclass(frozen=True)
@@ -49,19 +39,12 @@ class MatmulCall:
     ops: tuple[Op, ...]
 
     @property
-    def result(self) -> Value:
-        return self.result_view.source
+    def sources(self) -> tuple[Value, ...]:
+        return self.left.source, self.right.source
 
-
-@dataclass(frozen=True)
-class _Strides:
-    """Steps of a matrix view along (batch axes, rows, columns) in the buffer of ``source``, before batches are merged."""
-
-    source: Value
-    offset: int
-    batch: tuple[int, ...]
-    row: int
-    column: int
+    @property
+    def results(self) -> tuple[Value, ...]:
+        return (self.result_view.source,)
 
 
 def match_matmul(
@@ -78,8 +61,8 @@ def match_matmul(
     transpose_left, transpose_right = op.attributes["transpose_left"], op.attributes["transpose_right"]
     inner = Axis("k", left.shape[-2 if transpose_left else -1])
 
-    left_views = _views(left, batch, (inner, rows) if transpose_left else (rows, inner), (rows, inner), is_stored)
-    right_views = _views(
+    left_views = views_of(left, batch, (inner, rows) if transpose_left else (rows, inner), (rows, inner), is_stored)
+    right_views = views_of(
         right, batch, (columns, inner) if transpose_right else (inner, columns), (inner, columns), is_stored
     )
     result_views = _result_views(op, uses, results, batch, rows, columns)
@@ -97,76 +80,25 @@ def match_matmul(
     )
 
 
-def _views(value: Value, batch, stored_order, order, is_stored) -> list[_Strides]:
-    """Views of ``value`` in its own buffer and, through movements, in those it is made from, as far as regular."""
-    aligned = batch[len(batch) - (len(value.shape) - 2) :] if len(value.shape) > 2 else ()
-    indices: Indices = tuple(
-        Index() if size == 1 else Index.of(axis) for axis, size in zip((*aligned, *stored_order), value.shape)
-    )
-    views = [_strides(value, indices, batch, order)]
-    while not is_stored(value) and value.op.definition.family == "movement":
-        sources = value.op.definition.index_map(value.op, indices)
-        if len(sources) != 1 or sources[0].conditions:
-            break
-        value, indices = value.op.operands[sources[0].operand], sources[0].indices
-        view = _strides(value, indices, batch, order)
-        if view is None:
-            continue
-        views.append(view)
-    return views
-
-
-def _strides(value: Value, indices: Indices, batch, order) -> _Strides | None:
-    """Steps of a view, or None when they are irregular or neither rows nor columns are adjacent."""
-    position = linearize(indices, value.shape)
-    if not all(isinstance(atom, Axis) for atom, _ in position.terms):
-        return None
-    row, column = (position.coefficient(axis) for axis in order)
-    view = _Strides(value, position.constant, tuple(position.coefficient(axis) for axis in batch), row, column)
-    return view if _layout(view, order[0].extent, order[1].extent) is not None else None
-
-
-def _layout(view: _Strides, rows: int, columns: int) -> tuple[int, bool] | None:
-    """(leading, transposed) of a view, or None when BLAS cannot read it."""
-    if columns <= 1 or view.column == 1:
-        leading = view.row if rows > 1 else max(columns, 1)
-        if max(columns, 1) <= leading <= MAX_LEADING:
-            return leading, False
-    if rows <= 1 or view.row == 1:
-        leading = view.column if columns > 1 else max(rows, 1)
-        if max(rows, 1) <= leading <= MAX_LEADING:
-            return leading, True
-    return None
-
-
-def _result_views(op: Op, uses, results, batch, rows, columns) -> list[tuple[_Strides, tuple[Op, ...]]]:
+def _result_views(op: Op, uses, results, batch, rows, columns) -> list[tuple[Strides, tuple[Op, ...]]]:
     """Where the result can go: its own buffer, or that of a transpose that alone reads it."""
     result = op.result
     indices = tuple(Index.of(axis) for axis in (*batch, rows, columns))
-    views = [(_strides(result, indices, batch, (rows, columns)), (op,))]
+    views = [(strides_of(result, indices, batch, (rows, columns)), (op,))]
     readers = uses.get(result, ())
     if len(readers) == 1 and readers[0].name == "transpose" and result not in results:
         moved = readers[0].result
         permuted = tuple(indices[axis] for axis in readers[0].attributes["permutation"])
-        view = _strides(moved, permuted, batch, (rows, columns))
-        if view is not None and not _layout(view, rows.extent, columns.extent)[1]:
+        view = strides_of(moved, permuted, batch, (rows, columns))
+        if view is not None and not layout_of(view, rows.extent, columns.extent)[1]:
             views.append((view, (op, readers[0])))
     return views
 
 
-def _call(op, ops, batch, sizes, left: _Strides, right: _Strides, result: _Strides) -> MatmulCall | None:
+def _call(op, ops, batch, sizes, left: Strides, right: Strides, result: Strides) -> MatmulCall | None:
     """The call on these views with batch axes merged where all three allow it, or None when too many remain."""
     rows, inner, columns = (axis.extent for axis in sizes)
-    steps = [
-        (axis.extent, *strides)
-        for axis, *strides in zip(batch, left.batch, right.batch, result.batch)
-        if axis.extent != 1
-    ]
-    merged: list[tuple[int, ...]] = []
-    for step in steps:
-        if merged and all(outer == inner_step * step[0] for outer, inner_step in zip(merged[-1][1:], step[1:])):
-            step = (merged.pop()[0] * step[0], *step[1:])
-        merged.append(step)
+    merged = merged_batch(batch, (left, right, result))
     if merged and rows > 1 and merged[-1][2] == 0 and merged[-1][1] == rows * left.row and merged[-1][3] == rows * result.row:
         rows *= merged.pop()[0]
     elif merged and rows == 1 and merged[-1][2] == 0 and (left.column == 1 or inner <= 1) and (result.column == 1 or columns <= 1):
@@ -174,14 +106,14 @@ def _call(op, ops, batch, sizes, left: _Strides, right: _Strides, result: _Strid
         if left_row >= max(inner, 1) and result_row >= max(columns, 1):
             merged.pop()
             rows = extent
-            left = _Strides(left.source, left.offset, left.batch, left_row, left.column)
-            result = _Strides(result.source, result.offset, result.batch, result_row, result.column)
+            left = Strides(left.source, left.offset, left.batch, left_row, left.column)
+            result = Strides(result.source, result.offset, result.batch, result_row, result.column)
     if len(merged) > MAX_BATCH_AXES:
         return None
     columns_of = {"left": (rows, inner), "right": (inner, columns), "result": (rows, columns)}
     views = {}
     for place, (label, strides) in enumerate((("left", left), ("right", right), ("result", result))):
-        layout = _layout(strides, *columns_of[label])
+        layout = layout_of(strides, *columns_of[label])
         if layout is None:
             return None
         batch_strides = tuple(step[place + 1] for step in merged)

@@ -8,7 +8,7 @@ from euler_ir.graph import Graph, Value
 from euler_ir.loops.kernel import Kernel
 from euler_ir.loops.lower import LoweredGroup, lower
 from euler_ir.passes.fuse import FusedGraph, Group, is_in_memory
-from euler_ir.passes.library_calls import MatrixView
+from euler_ir.passes.views import MatrixView
 from euler_ir.plan.in_place import Accesses
 from euler_ir.plan.memory import Lifetime, assign_offsets, lower_bound
 from euler_ir.plan.plan import CopyStep, Fault, KernelStep, MatmulStep, Origin, Plan, PlannedBuffer, PlannedView, Step
@@ -25,7 +25,7 @@ class _Builder:
         self.graph: Graph = fused.graph
         self.groups = fused.groups
         self.lowered: list[LoweredGroup | None] = [
-            None if group.kind == "matmul" else lower(group) for group in self.groups
+            None if group.call is not None else lower(group) for group in self.groups
         ]
         self.accesses = [None if lowered is None else Accesses(lowered.nest) for lowered in self.lowered]
         self.writer = {value: position for position, group in enumerate(self.groups) for value in group.outputs}
@@ -148,7 +148,7 @@ class _Builder:
         )
 
     def _schedule(self, must_follow: dict[int, list[int]]) -> list[list[list[int]]]:
-        is_kernel = [group.kind != "matmul" for group in self.groups]
+        is_kernel = [group.call is None for group in self.groups]
         reads_computed = [any(value in self.writer for value in group.inputs) for group in self.groups]
         return schedule(len(self.groups), self._before(must_follow), is_kernel, reads_computed)
 
@@ -224,7 +224,7 @@ class _Builder:
 
     def _step(self, groups: list[int]) -> Step:
         first = self.groups[groups[0]]
-        if first.kind == "matmul":
+        if first.call is not None:
             return self._matmul(first)
         nests, arguments, faults, shared = [], [], [], []
         for position in groups:
@@ -245,7 +245,7 @@ class _Builder:
         return frozenset(p for p, place in enumerate(places) if places.count(place) > 1)
 
     def _matmul(self, group: Group) -> MatmulStep:
-        call = group.matmul
+        call = group.call
         views = (self._view(view) for view in (call.left, call.right, call.result_view))
         return MatmulStep(call.dtype, call.batch, call.rows, call.columns, call.inner, *views, (_origin(group),))
 

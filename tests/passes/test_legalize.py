@@ -8,7 +8,7 @@ from euler_ir import interpreter
 from euler_ir.dtypes import bf16, bool_, f16, f32, i8, i32, i64
 from euler_ir.passes.dce import RemoveDead
 from euler_ir.passes.legalize import Legalize
-from euler_ir.passes.library_calls import MAX_BATCH_AXES
+from euler_ir.passes.views import MAX_BATCH_AXES
 from euler_ir.passes.parallelism import SMALL_FRAME
 from euler_ir.verify import verify
 
