@@ -1,4 +1,4 @@
-"""LLVM IR text to machine code of this machine: verified, optimised by a short pass list, linked into the process.
+"""LLVM IR text to machine code of this machine: verified, optimised by a short list of passes, linked into the process.
 
 Objects are kept in the disk cache, so that a module is compiled once for all programs and processes.
 
@@ -12,6 +12,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -21,29 +22,35 @@ from euler_ir.errors import LoweringError
 
 _lock = threading.RLock()
 
-# A default pipeline takes several times as long as code generation and finds little in text that is emitted as vectors
-# already: inline the math functions, then clean up what inlining shows.
-_PASSES = (
-    "always_inliner",
-    "global_dead_code_eliminate",
-    "sroa",
-    "instruction_combine",
-    "new_gvn",
-    "simplify_cfg",
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The passes over a module, by their names in llvmlite, and the level of optimisation of code generation, 0 to 3."""
+
+    passes: tuple[str, ...]
+    level: int
+
+
+#: For code that computes. A default pipeline takes several times as long as code generation and finds little in text
+#: that is emitted as vectors already: inline the math functions, then clean up what inlining shows.
+COMPUTE = Pipeline(
+    ("always_inliner", "global_dead_code_eliminate", "sroa", "instruction_combine", "new_gvn", "simplify_cfg"), level=2
 )
+#: For long code that runs once and only calls what computes: an eighth of the time to generate.
+CALLS = Pipeline((), level=0)
 
 
 @functools.cache
-def _target_machine() -> llvm.TargetMachine:
-    return _new_target_machine()
+def _target_machine(level: int) -> llvm.TargetMachine:
+    return _new_target_machine(level)
 
 
-def _new_target_machine() -> llvm.TargetMachine:
+def _new_target_machine(level: int) -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     # Position-independent code reaches data and functions wherever the linker puts them.
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=_features(), opt=2, reloc="pic", codemodel="small", jit=True
+        cpu=llvm.get_host_cpu_name(), features=_features(), opt=level, reloc="pic", codemodel="small", jit=True
     )
 
 
@@ -71,31 +78,31 @@ def vector_bytes() -> int:
     return 32 if features.get("avx2") else 16
 
 
-def compile_object(llvm_ir_text: str) -> bytes:
+def compile_object(llvm_ir_text: str, pipeline: Pipeline = COMPUTE) -> bytes:
     """The relocatable object code of a module, for this CPU. Raises LoweringError if the text is not valid LLVM IR."""
-    key = ("object", llvm_ir_text, host_description(), *_PASSES)
+    key = ("object", llvm_ir_text, host_description(), repr(pipeline))
     data = cache.load(*key)
     if data is None:
         with _lock:
-            data = _target_machine().emit_object(_optimized(llvm_ir_text))
+            data = _target_machine(pipeline.level).emit_object(_optimized(llvm_ir_text, pipeline))
         cache.store(data, *key)
     return data
 
 
-def assembly(llvm_ir_text: str) -> str:
+def assembly(llvm_ir_text: str, pipeline: Pipeline = COMPUTE) -> str:
     """The assembly that `compile_object` would encode."""
     with _lock:
-        return _target_machine().emit_assembly(_optimized(llvm_ir_text))
+        return _target_machine(pipeline.level).emit_assembly(_optimized(llvm_ir_text, pipeline))
 
 
-def optimized_ir(llvm_ir_text: str) -> str:
-    """The module after the pass list, as LLVM IR text."""
+def optimized_ir(llvm_ir_text: str, pipeline: Pipeline = COMPUTE) -> str:
+    """The module after the passes, as LLVM IR text."""
     with _lock:
-        return str(_optimized(llvm_ir_text))
+        return str(_optimized(llvm_ir_text, pipeline))
 
 
-def _optimized(text: str) -> llvm.ModuleRef:
-    machine = _target_machine()
+def _optimized(text: str, pipeline: Pipeline) -> llvm.ModuleRef:
+    machine = _target_machine(pipeline.level)
     try:
         module = llvm.parse_assembly(text, llvm.create_context())
         module.verify()
@@ -106,9 +113,9 @@ def _optimized(text: str) -> llvm.ModuleRef:
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     passes = llvm.create_new_module_pass_manager()
-    for name in _PASSES:
+    for name in pipeline.passes:
         getattr(passes, f"add_{name}_pass")()
-    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2)))
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(pipeline.level)))
     return module
 
 
@@ -153,4 +160,4 @@ _library_numbers = itertools.count()
 
 @functools.cache
 def _linker() -> llvm.LLJIT:
-    return llvm.create_lljit_compiler(_new_target_machine(), use_jit_link=True, suppress_errors=True)
+    return llvm.create_lljit_compiler(_new_target_machine(COMPUTE.level), use_jit_link=True, suppress_errors=True)

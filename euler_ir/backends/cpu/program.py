@@ -8,11 +8,12 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
+from itertools import starmap
 
 import numpy as np
 
 from euler_ir.backends.base import Program, raise_fault
-from euler_ir.backends.cpu.jit import LoadedCode, assembly, compile_object, optimized_ir
+from euler_ir.backends.cpu.jit import CALLS, COMPUTE, LoadedCode, assembly, compile_object, optimized_ir
 from euler_ir.backends.cpu.step import HEADER, STEP_SYMBOL, StepWriter
 from euler_ir.backends.cpu.worker_pool import get_pool
 from euler_ir.errors import LoweringError
@@ -31,10 +32,11 @@ class CpuProgram(Program):
         self.plan = plan
         self.pool = get_pool(threads)
         self._writer = StepWriter(plan, timed)
-        self._texts = (self._writer.step_module(), *self._writer.nests.texts.values())
+        self._modules = {self._writer.step_module(): CALLS}
+        self._modules |= dict.fromkeys(self._writer.nests.texts.values(), COMPUTE)
         self.marks = tuple(self._writer.marks)
         self._clock = np.zeros((self.pool.threads, 1 + len(self.marks), 2), np.int64)
-        self._code = LoadedCode(map(compile_object, self._texts), [STEP_SYMBOL])
+        self._code = LoadedCode(starmap(compile_object, self._modules.items()), [STEP_SYMBOL])
         self._address = self._code.address(STEP_SYMBOL)
         self._arena = allocate_arena(plan.arena_bytes)
         self._constants = {self._writer.slots[number]: _pointer(array) for number, array in plan.constants.items()}
@@ -66,11 +68,11 @@ class CpuProgram(Program):
 
     def llvm_ir(self) -> str:
         """The LLVM IR of the step and of its loop nests, after the passes."""
-        return "".join(map(optimized_ir, self._texts))
+        return "".join(starmap(optimized_ir, self._modules.items()))
 
     def assembly(self) -> str:
         """The assembly of the step and of its loop nests."""
-        return "".join(map(assembly, self._texts))
+        return "".join(starmap(assembly, self._modules.items()))
 
 
 _programs: weakref.WeakSet[CpuProgram] = weakref.WeakSet()
