@@ -195,7 +195,7 @@ class Code:
         return f"l{self._count}"
 
     @contextmanager
-    def loop(self, start: Register, stop: Register, step: int, nonempty: bool) -> Iterator[Register]:
+    def loop(self, start: Register, stop: Register, step: int | Register, nonempty: bool) -> Iterator[Register]:
         """Run what is written inside for ``start``, ``start + step`` ... below ``stop``; gives the i64 counter."""
         body, done = self._new_label(), self._new_label()
         counter = self.slot(start)
@@ -207,7 +207,8 @@ class Code:
         self._label(body)
         position = counter.get()
         yield position
-        following = self.binary("add nsw", position, constant(step, "i64"))
+        step = constant(step, "i64") if isinstance(step, int) else step
+        following = self.binary("add nsw", position, step)
         counter.set(following)
         more = self.compare("icmp slt", following, stop)
         self.line(f"br {more.typed}, label %{body}, label %{done}")

@@ -39,6 +39,8 @@ class _Packer:
         self.width = width
         self.code = Code()
         self.inner = Register("%inner", "i64")
+        # The next panel's lines are fetched meanwhile: so many of them are more than the hardware follows by itself.
+        self.ahead = self.code.binary("mul", Register("%leading", "i64"), constant(width, "i64"))
         self.valid = Register("%valid", "i64")
 
     def function(self, symbol: str, body) -> str:
@@ -95,6 +97,7 @@ class _Packer:
                 number = code.intrinsic("smin", constant(line, "i64"), last)
                 source = self._at("%source", code.binary("mul", number, Register("%leading", "i64")))
                 lines.append(self._load(self._at(source.text, k), side, mask))
+                self._prefetch(self._at(source.text, code.binary("add", k, self.ahead)))
             count = len(lines)
             lines += [Register("poison", self.tile.element, side)] * (side - count)
             for step, row in enumerate(self._transposed(lines)):
@@ -164,6 +167,9 @@ class _Packer:
 
     def _at(self, base: str, index: Register) -> Register:
         return self.code.emit(f"getelementptr {self.tile.element}, ptr {base}, {index.typed}", "ptr")
+
+    def _prefetch(self, pointer: Register) -> None:
+        self.code.line(f"call void @llvm.prefetch.p0({pointer.typed}, i32 0, i32 2, i32 1)")
 
     def _below(self, limit: Register, start: int, lanes: int) -> Register:
         """The lanes ``start``, ``start + 1`` ... that are below ``limit``."""
