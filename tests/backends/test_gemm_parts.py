@@ -13,8 +13,8 @@ from euler_ir.dtypes import f32, f64
 DTYPES = {"f32": f32, "f64": f64}
 
 
-def load(text, symbol, *types):
-    code = jit.LoadedCode([jit.compile_object(text.replace("define internal", "define"))], [symbol])
+def load(definition, symbol, *types):
+    code = jit.LoadedCode([jit.compile_object(definition.module())], [symbol])
     function = ctypes.CFUNCTYPE(None, *types)(code.address(symbol))
     function.code = code
     return function

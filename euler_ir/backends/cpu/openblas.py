@@ -12,6 +12,7 @@ from pathlib import Path
 import scipy_openblas32
 
 from euler_ir.backends.cpu import jit
+from euler_ir.plan.plan import MatmulStep, PlannedView
 
 #: The largest extent and leading dimension that OpenBLAS is built for.
 MAX_EXTENT = 2**31 - 1
@@ -44,6 +45,33 @@ def gemm_ir() -> str:
     no barrier inside. In f64 the name ends in f64 and alpha and beta are double.
     """
     return _gemm_text("f32", "float", "eir_cblas_s") + _gemm_text("f64", "double", "eir_cblas_d")
+
+
+def is_better(step: MatmulStep) -> bool:
+    """Whether ``step`` is left to OpenBLAS: of a matrix and a vector nothing is used twice, so packing does not pay."""
+    leading = (view.leading for view in (step.left, step.right, step.result))
+    return min(step.rows, step.columns) == 1 and max(step.rows, step.columns, step.inner, *leading) <= MAX_EXTENT
+
+
+def call(step: MatmulStep, left: str, right: str, result: str) -> str:
+    """The call for ``step`` on these pointers, as a line of the step function."""
+    scalar = {"f32": "float", "f64": "double"}[step.dtype.name]
+    batch = (1, 1, *step.batch)[-2:]
+
+    def strides(view: PlannedView) -> str:
+        return ", ".join(f"i64 {stride}" for stride in (0, 0, *view.batch_strides)[-2:])
+
+    arguments = [
+        "i32 %thread, i32 %threads",
+        f"i1 {str(step.left.transposed).lower()}, i1 {str(step.right.transposed).lower()}",
+        f"i64 {step.rows}, i64 {step.columns}, i64 {step.inner}, {scalar} 1.0",
+        f"ptr {left}, i64 {step.left.leading}",
+        f"ptr {right}, i64 {step.right.leading}",
+        f"{scalar} 0.0, ptr {result}, i64 {step.result.leading}",
+        f"i64 {batch[0]}, i64 {batch[1]}",
+        *(strides(view) for view in (step.left, step.right, step.result)),
+    ]
+    return f"  call void @eir_gemm_{step.dtype}({', '.join(arguments)})"
 
 
 @functools.cache

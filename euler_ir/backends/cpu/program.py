@@ -31,14 +31,16 @@ class CpuProgram(Program):
     def __init__(self, plan: Plan, threads: int | None = None, timed: bool = False) -> None:
         self.plan = plan
         self.pool = get_pool(threads)
-        self._writer = StepWriter(plan, timed)
+        self._writer = StepWriter(plan, self.pool.threads, timed)
         self._modules = {self._writer.step_module(): CALLS}
         self._modules |= dict.fromkeys(self._writer.nests.texts.values(), COMPUTE)
+        self._modules |= dict.fromkeys(self._writer.products.texts.values(), COMPUTE)
         self.marks = tuple(self._writer.marks)
         self._clock = np.zeros((self.pool.threads, 1 + len(self.marks), 2), np.int64)
         self._code = LoadedCode(starmap(compile_object, self._modules.items()), [STEP_SYMBOL])
         self._address = self._code.address(STEP_SYMBOL)
         self._arena = allocate_arena(plan.arena_bytes)
+        self._scratch = allocate_arena(self._writer.scratch_bytes * self.pool.threads)
         self._constants = {self._writer.slots[number]: _pointer(array) for number, array in plan.constants.items()}
         self._renew_lock()
         _programs.add(self)
@@ -48,7 +50,9 @@ class CpuProgram(Program):
         # Pointers and faults are the call's own: a signal handler may run this very program in the middle of it.
         faults = (ctypes.c_int32 * (len(self.plan.faults) + 1))()
         pointers = (ctypes.c_void_p * (HEADER + len(slots)))()
-        pointers[:HEADER] = self._arena.ctypes.data, ctypes.addressof(faults), self._clock.ctypes.data
+        own = (self._arena, self._clock, self._scratch)
+        arena, clock, scratch = (array.ctypes.data for array in own)
+        pointers[:HEADER] = arena, ctypes.addressof(faults), clock, scratch
         for slot, address in self._constants.items():
             pointers[slot] = address
         for number, array in arrays.items():

@@ -2,9 +2,10 @@
 
     void @eir_step(i32 thread, i32 threads, ptr argument, ptr barrier)
 
-``argument`` is an array of pointers: the arena, the faults, the times, then every buffer outside of the arena. Phases
-are parted by barriers; the tasks of a phase are dealt to the threads in contiguous shares, so that neighbouring threads
-work on neighbouring memory. A timed step also has each thread read the clock at every `Mark`.
+``argument`` is an array of pointers: the arena, the faults, the times, the scratch memory of all threads, then every
+buffer outside of the arena. Phases are parted by barriers; the tasks of a phase are dealt to the threads in contiguous
+shares, so that neighbouring threads work on neighbouring memory. A timed step also has each thread read the clock at
+every `Mark`.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from euler_ir.backends.cpu import openblas
 from euler_ir.backends.cpu.codegen import NestModules
-from euler_ir.backends.cpu.openblas import MAX_EXTENT, gemm_ir
+from euler_ir.backends.cpu.gemm.calls import ProductModules
 from euler_ir.backends.cpu.widths import task_count
 from euler_ir.backends.cpu.worker_pool import BARRIER_DECLARATION
-from euler_ir.errors import LoweringError
-from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep, Plan, PlannedView, Step
+from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep, Plan, Step
 
 STEP_SYMBOL = "eir_step"
 
-HEADER = 3  # pointers before those of the buffers
+HEADER = 4  # pointers before those of the buffers
 _TIMESPEC = "[2 x i64]"  # seconds and nanoseconds
 
 _SHARE = """
@@ -53,11 +54,13 @@ class StepWriter:
     those of thread t stand from ``t * (1 + len(marks))`` on.
     """
 
-    def __init__(self, plan: Plan, timed: bool = False) -> None:
+    def __init__(self, plan: Plan, threads: int, timed: bool = False) -> None:
         self.plan = plan
+        self.threads = threads
         self.timed = timed
         self.marks: list[Mark] = []
         self.nests = NestModules()
+        self.products = ProductModules(threads)
         self.lines: list[str] = []
         self.parameters: dict[str, int] = {}
         self.counter = 0
@@ -84,21 +87,31 @@ class StepWriter:
             f"  %p{position} = load ptr, ptr %slot{position}"
             for position in (*range(HEADER), *self.slots.values())
         ]
-        times = [
+        own = [
             "  %wide.thread = zext i32 %thread to i64",
+            f"  %scratch = getelementptr [{self.scratch_bytes} x i8], ptr %p3, i64 %wide.thread",
+        ]
+        times = [
             f"  %times = getelementptr [{1 + len(self.marks)} x {_TIMESPEC}], ptr %p2, i64 %wide.thread",
         ]
-        body = "\n".join([*pointers, *(times if self.timed else ()), *self.lines])
+        body = "\n".join([*pointers, *own, *(times if self.timed else ()), *self.lines])
         return (
             "\n".join(declarations)
             + f"\n{BARRIER_DECLARATION}\n"
             + "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
             + "declare i32 @clock_gettime(i32, ptr)\n"
             + _SHARE
-            + gemm_ir()
+            + self.products.declarations()
+            + "\n"
+            + openblas.gemm_ir()
             + f"define void @{STEP_SYMBOL}(i32 %thread, i32 %threads, ptr %argument, ptr %barrier) nounwind {{\n"
             + f"entry:\n{body}\n  ret void\n}}\n"
         )
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory that each thread needs for itself, of whole cache lines."""
+        return -(-self.products.scratch // 64) * 64
 
     def _mark(self, mark: Mark) -> None:
         if self.timed:
@@ -168,30 +181,12 @@ class StepWriter:
         return begin, end
 
     def _matmul(self, step: MatmulStep) -> None:
-        leading = (view.leading for view in (step.left, step.right, step.result))
-        if max(step.rows, step.columns, step.inner, *leading) > MAX_EXTENT:
-            sizes = f"{step.rows} x {step.inner} @ {step.inner} x {step.columns}"
-            raise LoweringError(f"matmul {sizes}: OpenBLAS counts to {MAX_EXTENT} only")
-        scalar = {"f32": "float", "f64": "double"}[step.dtype.name]
-        batch = (1,) * (2 - len(step.batch)) + step.batch
-
-        def strides(view: PlannedView) -> str:
-            return ", ".join(f"i64 {stride}" for stride in (0,) * (2 - len(view.batch_strides)) + view.batch_strides)
-
-        def pointer(view: PlannedView) -> str:
-            return f"ptr {self._pointer(view.buffer, view.offset * step.dtype.itemsize)}, i64 {view.leading}"
-
-        arguments = [
-            "i32 %thread, i32 %threads",
-            f"i1 {str(step.left.transposed).lower()}, i1 {str(step.right.transposed).lower()}",
-            f"i64 {step.rows}, i64 {step.columns}, i64 {step.inner}, {scalar} 1.0",
-            pointer(step.left),
-            pointer(step.right),
-            f"{scalar} 0.0, {pointer(step.result)}",
-            f"i64 {batch[0]}, i64 {batch[1]}",
-            *(strides(view) for view in (step.left, step.right, step.result)),
-        ]
-        self.lines.append(f"  call void @eir_gemm_{step.dtype}({', '.join(arguments)})")
+        views = (step.left, step.right, step.result)
+        pointers = [self._pointer(view.buffer, view.offset * step.dtype.itemsize) for view in views]
+        if openblas.is_better(step):
+            self.lines.append(openblas.call(step, *pointers))
+        else:
+            self.lines.append(self.products.call(step, *pointers))
 
     def _copy(self, step: CopyStep) -> None:
         """Each thread copies a contiguous share."""

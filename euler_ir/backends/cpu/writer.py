@@ -69,6 +69,18 @@ def _math_definition(name: str, dtype: str, lanes: int) -> str:
     return vector_math.emit(name, dtype, lanes)
 
 
+@dataclass(frozen=True)
+class Definition:
+    """The definition of a function, and the definitions and declarations that it needs in its module."""
+
+    text: str
+    helpers: frozenset[str]
+
+    def module(self) -> str:
+        """A module that holds it alone, as LLVM IR text."""
+        return "\n".join([*sorted(self.helpers), self.text])
+
+
 class Code:
     """The body of one function in the making.
 

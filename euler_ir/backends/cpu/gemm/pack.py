@@ -7,8 +7,10 @@ transposed in registers, a square of elements at a time.
 
 from __future__ import annotations
 
+import functools
+
 from euler_ir.backends.cpu.gemm.tile import Tile
-from euler_ir.backends.cpu.writer import Code, Register, constant, lane_constants, mangled, vector_type
+from euler_ir.backends.cpu.writer import Code, Definition, Register, constant, lane_constants, mangled, vector_type
 
 
 def overrun(tile: Tile, width: int) -> int:
@@ -20,7 +22,8 @@ def pack_symbol(tile: Tile, width: int, across: bool) -> str:
     return f"eir_pack_{tile.dtype}_{width}_{'across' if across else 'along'}"
 
 
-def pack_ir(tile: Tile, width: int, across: bool) -> str:
+@functools.cache
+def pack_ir(tile: Tile, width: int, across: bool) -> Definition:
     """The function that packs one panel::
 
         void @eir_pack_f32_WIDTH_along(ptr source, i64 leading, i64 valid, i64 inner, ptr target)
@@ -43,13 +46,13 @@ class _Packer:
         self.ahead = self.code.binary("mul", Register("%leading", "i64"), constant(width, "i64"))
         self.valid = Register("%valid", "i64")
 
-    def function(self, symbol: str, body) -> str:
+    def function(self, symbol: str, body) -> Definition:
         body()
-        declarations = "".join(f"{helper}\n" for helper in sorted(self.code.helpers))
-        return (
-            f"{declarations}define internal void @{symbol}(ptr noalias %source, i64 %leading, i64 %valid, i64 %inner, "
-            f"ptr noalias %target) nounwind noinline {{\n{self.code.body()}\n}}\n"
+        text = (
+            f"define void @{symbol}(ptr noalias %source, i64 %leading, i64 %valid, i64 %inner, ptr noalias %target) "
+            f"nounwind {{\n{self.code.body()}\n}}\n"
         )
+        return Definition(text, frozenset(self.code.helpers))
 
     # -- neighbours side by side ---------------------------------------------------------------------------------------
 

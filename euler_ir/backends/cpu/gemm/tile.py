@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 from dataclasses import dataclass
 
 from euler_ir.backends.cpu.jit import vector_bytes
-from euler_ir.backends.cpu.writer import Code, Register, constant, lane_constants, mangled
+from euler_ir.backends.cpu.writer import Code, Definition, Register, constant, lane_constants, mangled
 from euler_ir.dtypes import DType
 
 _UNROLL = 4
@@ -42,7 +43,8 @@ def tile_symbol(tile: Tile, rows: int) -> str:
     return f"eir_tile_{tile.dtype}_{rows}"
 
 
-def tile_ir(tile: Tile, rows: int) -> str:
+@functools.cache
+def tile_ir(tile: Tile, rows: int) -> Definition:
     """The function of a tile of ``rows`` rows, at most those of ``tile``::
 
         void @eir_tile_f32_ROWS(i64 inner, ptr left, ptr right, ptr result, i64 leading, i64 columns, i1 accumulate)
@@ -61,7 +63,7 @@ class _TileWriter:
         self.rows = rows
         self.code = Code()
 
-    def function(self) -> str:
+    def function(self) -> Definition:
         code, tile = self.code, self.tile
         zero = code.splat(constant(0.0, tile.element), tile.lanes)
         sums = [[code.slot(zero) for _ in range(tile.vectors)] for _ in range(self.rows)]
@@ -77,12 +79,12 @@ class _TileWriter:
             self._finish(sums, masks=None)
         with code.when(code.binary("xor", full, constant(True, "i1"))):
             self._finish(sums, [self._mask(vector) for vector in range(tile.vectors)])
-        declarations = "".join(f"{helper}\n" for helper in sorted(code.helpers))
-        return (
-            f"{declarations}define internal void @{tile_symbol(tile, self.rows)}(i64 %inner, ptr noalias %left, "
-            "ptr noalias %right, ptr noalias %result, i64 %leading, i64 %columns, i1 %accumulate) nounwind noinline {\n"
+        text = (
+            f"define void @{tile_symbol(tile, self.rows)}(i64 %inner, ptr noalias %left, ptr noalias %right, "
+            "ptr noalias %result, i64 %leading, i64 %columns, i1 %accumulate) nounwind {\n"
             f"{code.body()}\n}}\n"
         )
+        return Definition(text, frozenset(code.helpers))
 
     def _step(self, k: Register, ahead: int, sums) -> None:
         code, tile = self.code, self.tile
