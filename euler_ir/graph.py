@@ -82,11 +82,12 @@ class Op:
     ) -> None:
         self.definition = definition
         self.operands = operands
-        self.attributes = MappingProxyType(dict(attributes))
+        # A view that is there already is shared: a graph's copies have most of their attributes in common.
+        self.attributes = attributes if isinstance(attributes, MappingProxyType) else MappingProxyType(dict(attributes))
         self.graph = graph
         self.location = location
         self.scope = scope
-        self.results = tuple(Value(type, self, index) for index, type in enumerate(types))
+        self.results = tuple([Value(type, self, index) for index, type in enumerate(types)])
 
     @property
     def name(self) -> str:
@@ -336,17 +337,25 @@ class Rebuild:
         self.values: dict[Value, Value] = {}
 
     def operands(self, op: Op) -> tuple[Value, ...]:
-        return tuple(self.values[operand] for operand in op.operands)
+        return tuple([self.values[operand] for operand in op.operands])
 
-    def copy(self, op: Op, operands: tuple[Value, ...] | None = None) -> Op:
-        """The same op in the new graph, on the replaced operands."""
+    def apart(self, op: Op, operands: tuple[Value, ...] | None = None) -> Op:
+        """The same op on the replaced operands, but not among the ops of the new graph until it is kept."""
         operands = self.operands(op) if operands is None else operands
         types = [value.type for value in op.results]
-        copied = Op(op.definition, operands, op.attributes, types, self.target, op.location, op.scope)
+        return Op(op.definition, operands, op.attributes, types, self.target, op.location, op.scope)
+
+    def keep(self, op: Op, copied: Op) -> None:
+        """Append to the new graph what `apart` made of ``op``."""
         self.target.ops.append(copied)
         if op.definition.has_identity:
             self.target._leaves[op.attributes["name"]] = copied.result
         self.replace(op, copied.results)
+
+    def copy(self, op: Op, operands: tuple[Value, ...] | None = None) -> Op:
+        """The same op in the new graph, on the replaced operands."""
+        copied = self.apart(op, operands)
+        self.keep(op, copied)
         return copied
 
     def replace(self, op: Op, values: Sequence[Value]) -> None:

@@ -20,10 +20,12 @@ class RemoveDead(Pass):
     def run(self, graph: Graph) -> Graph:
         needed = set(graph.results())
         for op in reversed(graph.ops):
-            if any(value in needed for value in op.results):
+            if not needed.isdisjoint(op.results):
                 needed.update(op.operands)
+        kept = [op for op in graph.ops if op.definition.has_identity or not needed.isdisjoint(op.results)]
+        if len(kept) == len(graph.ops):
+            return graph
         rebuild = Rebuild(graph)
-        for op in graph.ops:
-            if op.definition.has_identity or any(value in needed for value in op.results):
-                rebuild.copy(op)
+        for op in kept:
+            rebuild.copy(op)
         return rebuild.finish()

@@ -8,7 +8,6 @@ from euler_ir.errors import GraphError
 from euler_ir.graph import Graph, Op, Rebuild
 from euler_ir.ops.definition import OPS
 from euler_ir.passes.manager import Pass
-from euler_ir.passes.rewriting import apart
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Decompose(Pass):
             if not self._is_wanted(op):
                 rebuild.copy(op)
                 continue
-            whole = apart(op, rebuild)
+            whole = rebuild.apart(op)
             with rebuild.target.derived_from(op):
                 values = op.definition.decompose(whole)
             if tuple(value.type for value in values) != tuple(value.type for value in op.results):

@@ -18,7 +18,7 @@ from euler_ir.verify import verify
 class Pass(ABC):
     """Base of all passes: a frozen dataclass whose fields are its options and whose docstring begins with one line.
 
-    ``run`` gives a new graph and leaves the old one alone. ``str`` gives the name with the options that are not the
+    ``run`` leaves the graph alone and gives a new one, or the same when there is nothing to do. ``str`` gives the name with the options that are not the
     defaults: ``fold{byte_limit=1024}``.
     """
 

@@ -2,12 +2,13 @@
 
 One walk goes forward over the ops. Each op is put together on its rewritten operands, apart from the new graph, and
 the rules of its operator are tried on it in order; only what no rule matches is added. A walk is linear: a pattern has
-a fixed depth, and the ops that a rule emits are looked at again in the next walk. Walks repeat until none applies a
-rule, at most ``MAX_WALKS`` times.
+a fixed depth, and the ops that a rule emits are looked at again in the next walk. Walks repeat until no rule matches
+anything, at most ``MAX_WALKS`` times.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,11 @@ class Apply:
     names: tuple[str, ...]
     operands: tuple[Pattern, ...]
     once: bool = False
+
+    @functools.cached_property
+    def selective_first(self) -> tuple[int, ...]:
+        """The positions of the operands, those before others that match less."""
+        return tuple(sorted(range(len(self.operands)), key=lambda n: isinstance(self.operands[n], Anything)))
 
 
 Pattern = Anything | Number | Apply
@@ -97,12 +103,6 @@ def number_of(value: Value) -> bool | int | float | None:
 # -- the engine --------------------------------------------------------------------------------------------------------
 
 
-def apart(op: Op, rebuild: Rebuild) -> Op:
-    """``op`` on the replaced operands, but not among the ops of the new graph."""
-    types = [value.type for value in op.results]
-    return Op(op.definition, rebuild.operands(op), op.attributes, types, rebuild.target, op.location, op.scope)
-
-
 def rewrite(graph: Graph, rules: Sequence[Rule], on_rule: Callable[[Rule, Op], None] | None = None) -> Graph:
     """``graph`` with ``rules`` applied wherever they match, and without what is dead then.
 
@@ -115,10 +115,10 @@ def rewrite(graph: Graph, rules: Sequence[Rule], on_rule: Callable[[Rule, Op], N
             by_operator.setdefault(name, []).append(rule)
     for _ in range(MAX_WALKS):
         walk = _Walk(graph, by_operator, on_rule)
-        rewritten = walk.run()
-        if not walk.applied:
+        first = walk.first_that_matches()
+        if first is None:
             break
-        graph = RemoveDead().run(rewritten)
+        graph = RemoveDead().run(walk.run(first))
     return graph
 
 
@@ -127,17 +127,24 @@ class _Walk:
         self.rebuild = Rebuild(graph)
         self.by_operator = by_operator
         self.on_rule = on_rule
-        self.applied = False
         self.source_uses = {value: len(ops) for value, ops in graph.uses().items()}
         for value in graph.results():
             self.source_uses[value] = self.source_uses.get(value, 0) + 1
-        self.uses: dict[Value, int] = {}
+        self.uses = self.source_uses
 
-    def run(self) -> Graph:
-        for op in self.rebuild.source.ops:
-            value = self.rewritten(op) if op.name in self.by_operator else None
+    def first_that_matches(self) -> int | None:
+        """The position of the first op that a rule matches: nothing has to be copied to find out that there is none."""
+        ops = self.rebuild.source.ops
+        return next((position for position, op in enumerate(ops) if self.first_match(op) is not None), None)
+
+    def run(self, first: int) -> Graph:
+        """The graph with rules applied, from the op at position ``first`` on."""
+        self.uses = {}
+        for position, op in enumerate(self.rebuild.source.ops):
+            copied = self.rebuild.apart(op)
+            value = self.rewritten(op, copied) if position >= first and op.name in self.by_operator else None
             if value is None:
-                self.rebuild.copy(op)
+                self.rebuild.keep(op, copied)
             else:
                 self.rebuild.replace(op, (value,))
             for old in op.results:
@@ -145,10 +152,11 @@ class _Walk:
                 self.uses[new] = self.uses.get(new, 0) + self.source_uses.get(old, 0)
         return self.rebuild.finish()
 
-    def rewritten(self, source: Op) -> Value | None:
-        """What stands for ``source`` after all rules that match it and what they put in its place; None for none."""
-        target = self.rebuild.target
-        op, value = apart(source, self.rebuild), None
+    def rewritten(self, source: Op, op: Op) -> Value | None:
+        """What stands for ``op``, the copy of ``source``, after all rules that match it and what they put in its place;
+        None for none.
+        """
+        target, value = self.rebuild.target, None
         history: list[Rule] = []
         while True:
             found = self.first_match(op)
@@ -177,7 +185,6 @@ class _Walk:
             value = rule.build(match)
         if value.type != match.op.result.type:
             raise GraphError(f"rule {rule.name!r} turns {match.op.result.type} into {value.type}")
-        self.applied = True
         if self.on_rule is not None:
             self.on_rule(rule, source)
         return value
@@ -194,14 +201,14 @@ class _Walk:
     def match_operands(self, pattern: Apply, op: Op, bound: dict[str, Value]) -> dict[str, Value] | None:
         if len(op.operands) != len(pattern.operands):
             return None
-        found = self.match_each(pattern.operands, op.operands, bound)
+        found = self.match_each(pattern, op.operands, bound)
         if found is None and op.definition.commutative:
-            found = self.match_each(pattern.operands, op.operands[::-1], bound)
+            found = self.match_each(pattern, op.operands[::-1], bound)
         return found
 
-    def match_each(self, patterns, operands, bound: dict[str, Value]) -> dict[str, Value] | None:
-        for pattern, operand in zip(patterns, operands):
-            bound = self.match(pattern, operand, bound)
+    def match_each(self, pattern: Apply, operands, bound: dict[str, Value]) -> dict[str, Value] | None:
+        for position in pattern.selective_first:
+            bound = self.match(pattern.operands[position], operands[position], bound)
             if bound is None:
                 return None
         return bound
