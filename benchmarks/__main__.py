@@ -1,52 +1,104 @@
-"""The command line: `python -m benchmarks train --presets nano small --peers torch`."""
+"""The command line: `python -m benchmarks train --peers torch,jax`."""
 
 import argparse
-import dataclasses
 import json
 import os
 import sys
+from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import report
-from benchmarks.train_step import PEERS, PeerError, check_installed, measure
-from benchmarks.workload import WORKLOADS
+from benchmarks import compile, kernels, memory, page, train
+from benchmarks.machine import best_of, environment, measured_ceilings
+from benchmarks.peers import absence, is_installed
+from benchmarks.remote import PeerError
+
+TABLES = {"train": train, "kernels": kernels, "compile": compile, "memory": memory}
 
 
 def main(arguments=None):
-    """Run the benchmark that the command line names; the exit code."""
+    """Run what the command line names; the exit code."""
     options = _parser().parse_args(arguments)
-    console = Console()
-    results = []
     try:
-        check_installed(options.peers)
-        for preset in options.presets:
-            workload = WORKLOADS[preset]
-            measurements = measure(workload, options.peers, options.threads, options.rounds, options.steps)
-            peers = report.records(workload, measurements)
-            results.append({"preset": preset, "workload": dataclasses.asdict(workload), "peers": peers})
-            console.print(report.table(preset, workload, peers))
-    except PeerError as error:
+        if options.table == "page":
+            print(page.write({name: table.tables for name, table in TABLES.items()}))
+            return 0
+        return _measure(options, sys.argv[2:] if arguments is None else arguments[1:])
+    except (PeerError, page.PageError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
+
+
+def _measure(options, command):
+    table = TABLES[options.table]
+    for peer in options.peers:
+        if not is_installed(peer):
+            print(absence(peer), file=sys.stderr)
+    peers = tuple(peer for peer in options.peers if is_installed(peer))
+    record = {
+        "table": options.table,
+        "command": " ".join(command),
+        "environment": environment(options.threads),
+        "ceilings": measured_ceilings(options.threads),
+        "results": table.measure(options.only, peers, options.threads, options.rounds),
+    }
+    record["ceilings"] = best_of(record["ceilings"], measured_ceilings(options.threads))
+    # Written before it is shown: what was measured is not lost to a mistake in a table.
     if options.json:
-        with open(options.json, "w") as file:
-            json.dump({"environment": report.environment(options.threads), "results": results}, file, indent=2)
+        options.json.write_text(json.dumps(_short(record), indent=1) + "\n")
+    console = Console(width=None if sys.stdout.isatty() else 240)
+    for each in table.tables(record["results"], record["ceilings"]):
+        each.print(console)
     return 0
 
 
+def _short(value):
+    """``value`` with floats of six digits, which is more than any timing has."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: _short(each) for key, each in value.items()}
+    return [_short(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
 def _parser():
-    parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    train = parser.add_subparsers(required=True, metavar="WHAT").add_parser(
-        "train", help="a full training step of GPT-2 in f32: forward, backward, clipping, AdamW"
-    )
-    train.add_argument("--presets", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), help="sizes of the model")
-    train.add_argument("--peers", nargs="+", choices=PEERS, default=[], help="what to compare with")
-    train.add_argument("--threads", type=_count, default=len(os.sched_getaffinity(0)), help="default: all cores")
-    train.add_argument("--rounds", type=_count, default=10, help="turns of each peer (default: %(default)s)")
-    train.add_argument("--steps", type=_count, default=3, help="steps of a turn (default: %(default)s)")
-    train.add_argument("--json", metavar="FILE", help="write all that was measured there")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="TABLE", dest="table")
+    for name, table in TABLES.items():
+        summary = table.__doc__.split("\n")[0]
+        command = commands.add_parser(name, help=summary, description=table.__doc__)
+        command.add_argument(
+            "--peers",
+            type=_names(table.PEERS, "peer"),
+            default=table.DEFAULT_PEERS,
+            metavar="A,B",
+            help=f"of {', '.join(table.PEERS)}, or none (default: {','.join(table.DEFAULT_PEERS)})",
+        )
+        command.add_argument(
+            "--only",
+            type=_names(table.PARTS, "part"),
+            default=table.PARTS,
+            metavar="A,B",
+            help=f"parts of the table, of {', '.join(table.PARTS)} (default: all)",
+        )
+        command.add_argument("--threads", type=_count, default=len(os.sched_getaffinity(0)), help="default: all cores")
+        command.add_argument("--rounds", type=_count, default=table.ROUNDS, help="turns a peer (default: %(default)s)")
+        command.add_argument("--json", metavar="FILE", type=Path, help="write all that was measured there")
+    commands.add_parser("page", help="write docs/benchmarks.md from docs/benchmarks/*.json")
     return parser
+
+
+def _names(known, kind):
+    """A reader of names parted by commas, each one of ``known``; 'none' stands for no name."""
+
+    def read(text):
+        names = tuple(dict.fromkeys(text.split(","))) if text != "none" else ()
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"there is no {kind} {name!r}: choose of {', '.join(known)}")
+        return names
+
+    return read
 
 
 def _count(text):

@@ -7,25 +7,29 @@ from benchmarks import workload as settings
 from models.gpt2 import GPT2Config, train_graph
 
 
+def step_graph(workload):
+    """The graph of the step of a Workload."""
+    config = GPT2Config(workload.vocab_size, workload.context, workload.layers, workload.heads, workload.width)
+    return train_graph(
+        config,
+        workload.batch,
+        workload.length,
+        betas=settings.BETAS,
+        epsilon=settings.EPSILON,
+        weight_decay=settings.WEIGHT_DECAY,
+        max_norm=settings.MAX_NORM,
+    )
+
+
 class EulerStep:
     """The step of a Workload. It begins with weights of its own and writes them to the file `weights` for the peers."""
 
     def __init__(self, workload, weights, threads):
-        config = GPT2Config(
-            workload.vocab_size, workload.length, workload.layers, workload.heads, workload.width, dropout=0.0
-        )
-        graph = train_graph(
-            config,
-            workload.batch,
-            workload.length,
-            betas=settings.BETAS,
-            epsilon=settings.EPSILON,
-            weight_decay=settings.WEIGHT_DECAY,
-            max_norm=settings.MAX_NORM,
-        )
+        graph = step_graph(workload)
         self._state = ei.initial_state(graph)
-        names = [parameter.op.attributes["name"] for parameter in graph.parameters]
-        np.savez(weights, **{name: self._state[name] for name in names})
+        if weights is not None:
+            names = [parameter.op.attributes["name"] for parameter in graph.parameters]
+            np.savez(weights, **{name: self._state[name] for name in names})
         self._run = ei.compile(graph, threads=threads)
 
     def prepare(self, tokens, targets):
@@ -35,3 +39,12 @@ class EulerStep:
     def step(self, inputs):
         """Train on one batch and return its loss."""
         return float(self._run(self._state, **inputs)["loss"])
+
+    def planned(self):
+        """Bytes of the plan by place, and what the arena must have at least."""
+        plan = self._run.plan
+        places = {}
+        for buffer in plan.buffers:
+            if buffer.place != "arena":
+                places[buffer.place] = places.get(buffer.place, 0) + buffer.type.nbytes
+        return {**places, "arena": plan.arena_bytes, "arena_at_least": plan.lower_bound}

@@ -35,12 +35,12 @@ class GPT2(nn.Module):
     def __init__(self, workload):
         super().__init__()
         self.wte = nn.Embedding(workload.vocab_size, workload.width)
-        self.wpe = nn.Embedding(workload.length, workload.width)
+        self.wpe = nn.Embedding(workload.context, workload.width)
         self.h = nn.ModuleList(Block(workload.width, workload.heads) for _ in range(workload.layers))
         self.ln_f = nn.LayerNorm(workload.width)
 
     def forward(self, tokens, targets):
-        x = self.wte(tokens) + self.wpe.weight
+        x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
         for block in self.h:
             x = block(x)
         logits = functional.linear(self.ln_f(x), self.wte.weight)
@@ -58,12 +58,15 @@ class GPT2(nn.Module):
 
 
 class TorchStep:
-    """The step of a Workload, which begins with the weights in the file `weights`."""
+    """The step of a Workload, which begins with the weights in the file `weights`, or with torch's own."""
 
-    def __init__(self, workload, weights, threads, compiled=False):
+    compiled = False
+
+    def __init__(self, workload, weights, threads):
         torch.set_num_threads(threads)
         self._model = GPT2(workload)
-        self._model.load(weights)
+        if weights is not None:
+            self._model.load(weights)
         self._parameters = list(self._model.parameters())
         self._optimizer = torch.optim.AdamW(
             [
@@ -75,7 +78,7 @@ class TorchStep:
             eps=settings.EPSILON,
             fused=True,
         )
-        self._loss = torch.compile(self._model) if compiled else self._model
+        self._loss = torch.compile(self._model) if self.compiled else self._model
 
     def prepare(self, tokens, targets):
         """The inputs of a step."""
@@ -89,3 +92,9 @@ class TorchStep:
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         return loss.item()
+
+
+class CompiledTorchStep(TorchStep):
+    """The same by torch.compile."""
+
+    compiled = True

@@ -1,4 +1,4 @@
-"""What is timed: a training step of a GPT-2 of a given size, on given tokens."""
+"""What is trained: a GPT-2 of a given size on given tokens, and the arithmetic that it takes."""
 
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ class Workload:
     layers: int
     heads: int
     width: int
+    context: int
     vocab_size: int
     batch: int
     length: int
@@ -28,14 +29,23 @@ class Workload:
         return self.batch * self.length
 
     @property
-    def gflop(self):
-        """Billions of operations a step: 6 a token and parameter, and those of attention.
-
-        The token embedding counts, because it is the output matmul as well; the position embedding does not.
-        """
+    def parameters(self):
+        """All but the position embedding; the token embedding counts, because it is the output matmul as well."""
         block = 12 * self.width**2 + 13 * self.width
-        parameters = self.vocab_size * self.width + self.layers * block + 2 * self.width
-        return self.tokens * (6 * parameters + 12 * self.layers * self.width * self.length) / 1e9
+        return self.vocab_size * self.width + self.layers * block + 2 * self.width
+
+    @property
+    def gflop(self):
+        """Billions of operations a step: 6 a token and parameter, and those of attention over all pairs of tokens.
+
+        That is how model FLOPs are counted (Chowdhery et al. 2022, "PaLM", appendix B).
+        """
+        return self.tokens * (6 * self.parameters + 12 * self.layers * self.width * self.length) / 1e9
+
+    @property
+    def causal_gflop(self):
+        """The same without the pairs of tokens that the mask hides, half of them: what has to be computed."""
+        return self.tokens * (6 * self.parameters + 6 * self.layers * self.width * self.length) / 1e9
 
     def batches(self, count):
         """`count` pairs (tokens, targets), i32[batch, length], the same at every call."""
@@ -45,6 +55,8 @@ class Workload:
 
 
 WORKLOADS = {
-    "nano": Workload(layers=4, heads=4, width=128, vocab_size=512, batch=16, length=128),
-    "small": Workload(layers=6, heads=6, width=384, vocab_size=4096, batch=8, length=256),
+    "nano": Workload(layers=4, heads=4, width=128, context=128, vocab_size=512, batch=16, length=128),
+    "small": Workload(layers=6, heads=6, width=384, context=256, vocab_size=4096, batch=8, length=256),
+    "124M-T256": Workload(layers=12, heads=12, width=768, context=1024, vocab_size=50257, batch=1, length=256),
+    "124M-T1024": Workload(layers=12, heads=12, width=768, context=1024, vocab_size=50257, batch=1, length=1024),
 }

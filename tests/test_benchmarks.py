@@ -1,71 +1,321 @@
-"""The benchmark runs and reports; no test here looks at a time."""
+"""The benchmarks run, count and report rightly; no test here looks at a time."""
 
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from benchmarks import __main__ as command_line
-from benchmarks import train_step
-from benchmarks.train_step import Measurement, PeerError, check_losses, measure
+from benchmarks import compile as compile_table
+from benchmarks import euler_kernels, kernel_cases, kernels, memory, page, peers, timing, train
+from benchmarks.kernel_cases import Case
+from benchmarks.machine import best_of, environment
+from benchmarks.peers import BASELINE
+from benchmarks.remote import PeerError, Remote
+from benchmarks.report import Table, number, spread
 from benchmarks.workload import WORKLOADS, Workload
 
-TINY = Workload(layers=2, heads=2, width=16, vocab_size=40, batch=2, length=8)
+TINY = Workload(layers=2, heads=2, width=16, context=12, vocab_size=40, batch=2, length=8)
+CEILINGS = {"threads": 2, "fma": 100.0, "read": 10.0, "triad": 8.0, "bandwidth": 10.0}
+# A case of each kind, small.
+SIZES = {
+    "attention": (2, 3, 5, 4),
+    "attention, both ways": (2, 3, 5, 4),
+    "gather": (7, 11, 6),
+    "scatter-add": (7, 11, 6),
+}
+KINDS = tuple(kernel_cases._OPERANDS)
 
 
-def test_a_training_step_against_torch(monkeypatch, tmp_path, capsys):
+def small(kind):
+    sizes = SIZES.get(kind, (9, 7, 5) if kind.startswith(("matmul", "linear")) else (9, 7))
+    return Case("rows", kind, sizes, 0, 2000)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Ceilings that take no time."""
+    monkeypatch.setattr(command_line, "measured_ceilings", lambda threads: {**CEILINGS, "one_thread": CEILINGS})
+
+
+# -- training step and memory ------------------------------------------------------------------------------------------
+
+
+def test_a_training_step_against_torch(quick, monkeypatch, tmp_path, capsys):
     pytest.importorskip("torch")
     monkeypatch.setitem(WORKLOADS, "nano", TINY)
+    monkeypatch.setattr(train, "GFLOP_A_TURN", 3 * TINY.gflop)
     file = tmp_path / "result.json"
-    options = ["train", "--presets", "nano", "--peers", "torch", "--threads", "1", "--rounds", "2", "--steps", "3"]
+    options = ["train", "--only", "nano", "--peers", "torch", "--threads", "1", "--rounds", "2"]
     assert command_line.main([*options, "--json", str(file)]) == 0
     assert "torch" in capsys.readouterr().out
 
     written = json.loads(file.read_text())
     assert written["environment"]["threads"] == 1
+    assert written["command"] == f"--only nano --peers torch --threads 1 --rounds 2 --json {file}"
     (result,) = written["results"]
-    assert Workload(**result["workload"]) == TINY
-    euler, torch = result["peers"]
-    assert (euler["peer"], torch["peer"]) == ("euler_ir", "torch")
-    assert euler["ratio_to_euler_ir"] == 1
+    assert result["workload"]["tokens"] == TINY.tokens and result["part"] == "nano"
+    euler, torch = result["peers"]["euler_ir"], result["peers"]["torch"]
+    assert euler["time_ratio"] == 1
     assert torch["losses"] == pytest.approx(euler["losses"], rel=1e-5) and len(torch["losses"]) == 3
     assert len(set(euler["losses"])) == 3
     for record in (euler, torch):
         step = record["step_ms"]
-        assert [len(of_round) for of_round in step["rounds"]] == [3, 3]
-        assert 0 < step["min"] <= step["median"] <= step["max"]
-        assert record["tokens_per_second"] == pytest.approx(TINY.tokens / step["median"] * 1e3)
-        assert min(record[key] for key in ("gflop_per_second", "build_seconds", "first_step_seconds")) > 0
-        assert record["peak_rss_mb"] > 10
+        assert step["samples"] == 6 and 0 < step["min"] <= step["median"] <= step["max"]
+        assert min(record[key] for key in ("build_seconds", "first_step_seconds")) > 0
+        assert record["peak_mib"] > 10
+
+
+def test_the_training_table_by_hand():
+    def peer(ms, ratio):
+        step = {"median": ms, "min": ms / 2, "max": 2 * ms, "samples": 6}
+        more = {"build_seconds": 1.25, "first_step_seconds": 0.5, "losses": [6.0, 5.0, 4.56789], "peak_mib": 1234.5}
+        return {"step_ms": step, "time_ratio": ratio, **more}
+
+    sizes = {**dataclasses.asdict(TINY), "tokens": 16, "gflop": 20.0, "causal_gflop": 10.0}
+    result = {"part": "tiny", "workload": sizes, "peers": {"euler_ir": peer(200.0, 1.0), "jax": peer(400.0, 2.0)}}
+    (table,) = train.tables([result], CEILINGS)
+    mine, theirs = table.rows
+    # 10 GFLOP in 0.2 s are half of the ceiling of 100 GFLOP/s.
+    assert mine == ("euler_ir", "200 [100, 400]", "1.00", "80", "100", "50", "50 %", "1230", "1.2", "0.5")
+    assert theirs[1:7] == ("400 [200, 800]", "2.00", "40", "50", "25", "25 %")
+    assert "4.5679" in table.note
+
+
+def test_memory_is_planned_and_taken(quick, monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(WORKLOADS, "nano", TINY)
+    file = tmp_path / "memory.json"
+    assert command_line.main(["memory", "--only", "nano", "--peers", "none", "--json", str(file)]) == 0
+    (result,) = json.loads(file.read_text())["results"]
+    mine = result["peers"]["euler_ir"]
+    parameters = TINY.parameters + TINY.context * TINY.width
+    assert mine["planned"]["parameter"] == 4 * parameters
+    assert mine["planned"]["state"] == 2 * 4 * parameters + 8  # moments and the step's number
+    assert mine["planned"]["arena"] >= mine["planned"]["arena_at_least"] > 0
+    assert 0 < mine["begun_mib"] < mine["peak_mib"]
+    arena = mine["planned"]["arena"] / mine["planned"]["arena_at_least"]
+    assert f"{arena:.3f}" in capsys.readouterr().out
+
+
+def test_the_memory_tables_by_hand():
+    mib = 2**20
+    planned = {"parameter": 100 * mib, "state": 200 * mib, "arena": 105 * mib, "arena_at_least": 100 * mib}
+    peers_ = {
+        "euler_ir": {"planned": planned, "peak_mib": 500.0, "begun_mib": 20.0},
+        "torch": {"planned": None, "peak_mib": 1000.0, "begun_mib": 20.0},
+    }
+    first, second = memory.tables([{"part": "tiny", "peers": peers_}], CEILINGS)
+    assert first.rows == (("tiny", "300", "105", "100", "1.050", "405", "500", "95"),)
+    assert second.rows == (("tiny", "500", "1000", "0.50"),)
 
 
 def test_other_losses_are_refused():
-    check_losses("torch", [6.0, 5.0], [6.00001, 5.0])
+    train.check_losses("torch", [6.0, 5.0], [6.00001, 5.0])
     for losses in ([6.0, 5.001], [6.0, float("nan")]):
         with pytest.raises(PeerError, match="loss of step 2"):
-            check_losses("torch", losses, [6.0, 5.0])
-
-
-def test_a_missing_peer_is_named(monkeypatch, capsys):
-    monkeypatch.setattr(train_step.importlib.util, "find_spec", lambda name: None)
-    assert command_line.main(["train", "--peers", "torch"]) == 1
-    assert "pip install torch" in capsys.readouterr().err
+            train.check_losses("torch", losses, [6.0, 5.0])
 
 
 def test_a_peer_that_dies_is_named():
     impossible = dataclasses.replace(TINY, heads=3)
-    with pytest.raises(PeerError, match="euler_ir died with exit code 1"):
-        measure(impossible)
+    with pytest.raises(PeerError, match="euler_ir died with exit code 1"), train.training(impossible, (), 1):
+        pass
 
 
-def test_operations_of_a_step():
-    counts = {name: round(workload.gflop, 2) for name, workload in WORKLOADS.items()}
-    assert counts == {"nano": 12.16, "small": 164.66}
+def test_operations_and_parameters_of_a_step():
+    # From the table of sizes in GPT-2's paper and its code: 124,439,808 parameters with the positions.
+    assert WORKLOADS["124M-T256"].parameters + 1024 * 768 == 124_439_808
+    assert WORKLOADS["nano"].parameters + 128 * 128 == 875_264
+    counts = {name: round(workload.gflop, 1) for name, workload in WORKLOADS.items()}
+    assert counts == {"nano": 12.2, "small": 164.7, "124M-T256": 197.2, "124M-T1024": 875.7}
+    # Half of the pairs of tokens: 6 layers width T a token less.
+    workload = WORKLOADS["small"]
+    assert workload.gflop - workload.causal_gflop == pytest.approx(2048 * 6 * 6 * 384 * 256 / 1e9)
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("peer", ["torch", "jax", "numpy"])
+def test_peers_compute_what_euler_ir_computes(peer, monkeypatch):
+    module = pytest.importorskip(peers.PEERS[peer].module) and __import__(f"benchmarks.{peer}_kernels", fromlist=["x"])
+    monkeypatch.setattr(kernel_cases, "TABLE", (11, 6))
+    monkeypatch.setattr("os.sched_setaffinity", lambda *cores: None)
+    met = 0
+    for case in map(small, KINDS):
+        prepared = module.prepare(case, 1)
+        if prepared is None:
+            continue
+        met += 1
+        found, expected = (_after_one_call(*each) for each in (prepared, euler_kernels.prepare(case, 1)))
+        kernels.check_results(peer, case, found, expected)
+    assert met == {"torch": len(KINDS), "jax": len(KINDS) - 1, "numpy": 3}[peer]
+
+
+def _after_one_call(run, results):
+    run()
+    return [kernels._some_elements(array) for array in results()]
+
+
+def test_other_results_are_refused():
+    case = small("gelu")
+    right = [kernels._some_elements(np.arange(100.0))]
+    kernels.check_results("torch", case, right, right)
+    for wrong in (np.arange(100.0) + 0.1, np.full(100, np.nan), np.arange(50.0)):
+        with pytest.raises(PeerError, match="result 0 of gelu 9 x 7 is not euler_ir's"):
+            kernels.check_results("torch", case, [kernels._some_elements(wrong)], right)
+
+
+def test_every_part_has_cases_and_every_kind_is_timed():
+    cases = [case for part in kernel_cases.PARTS for case in kernel_cases.cases(part)]
+    assert {case.kind for case in cases} == set(KINDS)
+    assert len({case.name for case in cases}) == len(cases)
+    by_name = {case.name: case for case in cases}
+    head = by_name["matmul NN 256 x 768 x 50257"]
+    assert head.flops == 2 * 256 * 768 * 50257
+    assert head.nbytes == 4 * (256 * 768 + 768 * 50257 + 256 * 50257)
+    # Both gradients of a product take what it takes.
+    gradients = [by_name[name] for name in ("matmul NT 256 x 50257 x 768", "matmul TN 768 x 256 x 50257")]
+    assert [gradient.flops for gradient in gradients] == [head.flops] * 2
+    assert by_name["adamw 8192 x 4096"].nbytes == 28 * 8192 * 4096
+    assert by_name["layer norm 2048 x 768"].nbytes == 2 * 4 * 2048 * 768
+    attention = by_name["attention 1 x 12 x 1024 x 64"]
+    assert attention.flops == 2 * 2 * 12 * 64 * (1024 * 1025 // 2)
+    assert by_name["attention, both ways 1 x 12 x 1024 x 64"].flops == 7 * attention.flops // 2
+
+
+def test_kernels_run_and_report(quick, monkeypatch, tmp_path, capsys):
+    # The processes import the module anew, so only what is handed to them may differ.
+    monkeypatch.setattr(kernel_cases, "cases", lambda part: [small("softmax"), small("gelu")])
+    file = tmp_path / "kernels.json"
+    options = ["kernels", "--only", "rows", "--peers", "numpy", "--rounds", "2", "--threads", "1", "--json", str(file)]
+    assert command_line.main(options) == 0
+    results = json.loads(file.read_text())["results"]
+    assert [result["case"]["name"] for result in results] == ["softmax 9 x 7", "gelu 9 x 7"]
+    assert all(set(result["peers"]) == {"euler_ir"} for result in results)  # numpy has products only
+    assert "gelu 9 x 7" in capsys.readouterr().out
+
+
+def test_the_kernel_table_by_hand():
+    def one(ms, ratio):
+        return {"ms": {"median": ms, "min": ms, "max": ms, "samples": 1}, "time_ratio": ratio}
+
+    case = {"name": "matmul", "flops": 50 * 10**6, "nbytes": 5 * 10**6}
+    three = {"euler_ir": one(1.0, 1.0), "torch": one(2.0, 2.0), "numpy": one(1.5, 1.5)}
+    results = [
+        {"part": "gemm", "case": case, "peers": three},
+        {"part": "gemm", "case": case, "peers": {"euler_ir": one(2.0, 1.0), "torch": one(1.0, 0.5)}},
+        {"part": "rows", "case": {**case, "flops": 0}, "peers": {"euler_ir": one(1.0, 1.0)}},
+    ]
+    products, rows = kernels.tables(results, CEILINGS)
+    assert products.columns[:4] == ("kernel", "euler_ir ms", "GFLOP/s", "of ceiling")
+    assert products.rows[0] == (
+        *("matmul", "1 [1, 1]", "50", "50 %"),
+        *("2 [2, 2]", "2.00", "1.5 [1.5, 1.5]", "1.50", "1.50"),
+    )
+    assert products.rows[1][-3:] == ("", "", "0.50")
+    assert rows.columns[2] == "GB/s" and rows.rows == (("matmul", "1 [1, 1]", "5", "50 %", ""),)
+
+
+# -- compilation -------------------------------------------------------------------------------------------------------
+
+
+def test_seconds_to_the_first_step_and_of_a_chain(quick, tmp_path, capsys):
+    file = tmp_path / "compile.json"
+    options = ["compile", "--only", "nano,chain", "--peers", "none", "--rounds", "1", "--json", str(file)]
+    assert command_line.main(options) == 0
+    for result in json.loads(file.read_text())["results"]:
+        mine = result["peers"]["euler_ir"]
+        assert set(mine) == {"cold", "cached"} and min(state["median"] for state in mine.values()) > 0
+
+
+def test_a_process_that_fails_is_named():
+    with pytest.raises(PeerError, match="euler_ir died with exit code"):
+        compile_table._seconds(BASELINE, "no such part", 1, "")
+
+
+# -- peers, numbers, tables, page --------------------------------------------------------------------------------------
+
+
+def test_an_absent_peer_is_left_out_by_name(quick, monkeypatch, capsys):
+    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None)
+    measured = []
+    monkeypatch.setattr(train, "measure", lambda parts, peers_, *rest: measured.append((parts, peers_)) or [])
+    assert command_line.main(["train", "--only", "nano", "--peers", "jax,torch"]) == 0
+    assert measured == [(("nano",), ())]
+    error = capsys.readouterr().err
+    assert "jax is left out" in error and "pip install 'jax[cpu]'" in error and "pip install torch" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian"], "invalid choice: 'trian'"),
+        ([], "required: TABLE"),
+        (["train", "--peers", "tensorflow"], "there is no peer 'tensorflow': choose of torch, torch-compile, jax"),
+        (["train", "--peers", "numpy"], "there is no peer 'numpy'"),
+        (["kernels", "--only", "gemv"], "there is no part 'gemv': choose of gemm"),
+        (["kernels", "--rounds", "0"], "must be at least 1"),
+    ],
+)
+def test_refusals(capsys, arguments, message):
+    with pytest.raises(SystemExit) as stop:
+        command_line.main(arguments)
+    assert stop.value.code == 2 and message in capsys.readouterr().err
+
+
+class Counter:
+    """For a process of its own."""
+
+    def __init__(self, start):
+        self.count = start
+
+    def add(self, number_):
+        self.count += number_
+        return self.count
+
+
+def test_a_remote_object_keeps_what_it_is():
+    with Remote("counter", Counter, 5) as remote:
+        assert [remote.call("add", 1), remote.call("add", 2)] == [6, 8]
+        with pytest.raises(PeerError, match="counter died"):
+            remote.call("subtract", 1)
 
 
 def test_ratios_are_taken_by_round():
     slow_round = [100.0, 100.0]
-    mine = Measurement("torch", [[2.0, 2.0], slow_round, [2.0, 4.0]], 1.0, 1.0, [], 1.0)
-    theirs = Measurement("euler_ir", [[1.0, 1.0], [50.0, 50.0], [1.0, 1.0]], 1.0, 1.0, [], 1.0)
-    assert mine.ratio_to(theirs) == 2.0
-    assert (mine.median_ms, mine.fastest_ms, mine.slowest_ms) == (3.0, 2.0, 100.0)
+    mine, theirs = [[2.0, 2.0], slow_round, [2.0, 4.0]], [[1.0, 1.0], [50.0, 50.0], [1.0, 1.0]]
+    assert timing.ratio(mine, theirs) == 2.0
+    assert timing.summary(mine) == {"median": 3.0, "min": 2.0, "max": 100.0, "samples": 6}
+
+
+def test_numbers_are_short():
+    shown = {0: "0", 0.012345: "0.0123", 1.5: "1.5", 99.96: "100", 123.4: "123", 12345.0: "12300"}
+    assert [number(value) for value in shown] == list(shown.values())
+    assert spread({"median": 2.0, "min": 1.234567, "max": 30.0}) == "2 [1.23, 30]"
+    assert command_line._short({"a": [1.23456789, 3, "x"]}) == {"a": [1.23457, 3, "x"]}
+
+
+def test_ceilings_are_the_best_seen():
+    before, after = ({"fma": a, "one_thread": {"fma": b}} for a, b in ((3, 1), (2, 2)))
+    assert best_of(before, after) == {"fma": 3, "one_thread": {"fma": 2}}
+
+
+def test_the_page_says_all_of_each_run(tmp_path):
+    (tmp_path / "benchmarks").mkdir()
+    record = {
+        "table": "memory",
+        "command": "--only nano",
+        "environment": json.loads(json.dumps(environment(2))),
+        "ceilings": {**CEILINGS, "one_thread": CEILINGS},
+        "results": [],
+    }
+    (tmp_path / "benchmarks" / "memory.json").write_text(json.dumps(record))
+    shown = Table("Title", ("name", "ms"), (("a", "1"), ("b", "2")), "A note.")
+    written = page.write({"memory": lambda results, ceilings: [shown], "train": None}, tmp_path).read_text()
+    assert "## memory" in written and "python -m benchmarks memory --only nano" in written
+    assert "### Title\n\n| name | ms |\n|---|---|\n| a | 1 |\n| b | 2 |\n\nA note." in written
+    assert record["environment"]["date"] in written and "multiply-adds 100 GFLOP/s" in written
+    with pytest.raises(page.PageError, match="no results"):
+        page.write({"train": None}, tmp_path)

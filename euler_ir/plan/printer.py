@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep, Plan, PlannedView, Step
+from euler_ir.plan.plan import CopyStep, MatmulStep, Plan, PlannedView, Step
 from euler_ir.plan.work import work_of
 
 
