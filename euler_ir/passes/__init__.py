@@ -10,6 +10,7 @@ from euler_ir.passes.manager import Pass, PassManager
 from euler_ir.passes.meaning import check_meaning
 from euler_ir.passes.pipeline import PIPELINE, default_pipeline, optimize
 from euler_ir.passes.simplify import Simplify
+from euler_ir.passes.split_rows import SplitRows
 
 __all__ = [
     "PIPELINE",
@@ -22,6 +23,7 @@ __all__ = [
     "Rebuild",
     "RemoveDead",
     "Simplify",
+    "SplitRows",
     "check_meaning",
     "default_pipeline",
     "optimize",

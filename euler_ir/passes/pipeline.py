@@ -10,6 +10,7 @@ from euler_ir.passes.fold import Fold
 from euler_ir.passes.legalize import Legalize
 from euler_ir.passes.manager import OnPass, Pass, PassManager
 from euler_ir.passes.simplify import Simplify
+from euler_ir.passes.split_rows import SplitRows
 
 
 def default_pipeline(keep: frozenset[str] = frozenset()) -> tuple[Pass, ...]:
@@ -24,6 +25,7 @@ def default_pipeline(keep: frozenset[str] = frozenset()) -> tuple[Pass, ...]:
         Simplify(),  # folding makes constants that rules look for
         MergeEqual(),
         RemoveDead(),
+        SplitRows(),  # what is equal is one value by now, and sums are whole
         Legalize(),
         Simplify(),
         MergeEqual(),

@@ -12,7 +12,7 @@ from euler_ir.passes.views import MatrixView
 from euler_ir.plan.in_place import Accesses
 from euler_ir.plan.memory import Lifetime, assign_offsets, lower_bound
 from euler_ir.plan.plan import CopyStep, Fault, KernelStep, MatmulStep, Origin, Plan, PlannedBuffer, PlannedView, Step
-from euler_ir.plan.schedule import dependencies, schedule
+from euler_ir.plan.schedule import Task, dependencies, schedule
 
 
 def build_plan(fused: FusedGraph) -> Plan:
@@ -142,15 +142,22 @@ class _Builder:
 
     # -- order ---------------------------------------------------------------------------------------------------------
 
-    def _before(self, must_follow: dict[int, list[int]]) -> list[list[int]]:
-        return dependencies(
+    def _schedule(self, must_follow: dict[int, list[int]]) -> list[list[list[int]]]:
+        before = dependencies(
             [group.inputs for group in self.groups], [group.outputs for group in self.groups], must_follow
         )
-
-    def _schedule(self, must_follow: dict[int, list[int]]) -> list[list[list[int]]]:
-        is_kernel = [group.call is None for group in self.groups]
-        reads_computed = [any(value in self.writer for value in group.inputs) for group in self.groups]
-        return schedule(len(self.groups), self._before(must_follow), is_kernel, reads_computed)
+        tasks = [
+            Task(
+                tuple(earlier),
+                group.call is None,
+                any(value in self.writer for value in group.inputs),
+                group.inputs,
+                group.outputs,
+            )
+            for group, earlier in zip(self.groups, before)
+        ]
+        in_arena = {value: value.type.nbytes for value in self.writer if value not in self.buffer_of}
+        return schedule(tasks, in_arena)
 
     # -- memory --------------------------------------------------------------------------------------------------------
 

@@ -1,78 +1,196 @@
-"""The order of groups: phases of steps that do not depend on each other, kernels of one phase launched as one.
+"""The order of tasks: phases of steps that do not depend on each other, kernels of one phase launched as one.
 
-Groups come in an order that runs. Library calls go first; kernels wait until none is ready and then run together, so
-that many small loops (bias gradients, an optimiser's parameters) become few kernels. A kernel that reads nothing
-computed waits for its turn, so that what it makes does not take memory early.
+Tasks are groups of a fused graph, in an order that runs and keeps memory small, since what is made is mostly read soon.
+What is ready together makes phases few when it runs together, though: library calls go ahead of kernels, and kernels wait
+until no call is ready and then run as one (bias gradients, an optimiser's parameters). Both go ahead of their turn only
+where the tasks in between, run one by one, leave as much memory below their peak. A kernel that reads nothing computed
+waits for its turn; one that only frees memory (an update in place) gets the first turn that it can have.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 WINDOW = 64
-"""How far ahead of the earliest waiting group another may be run."""
+"""How far ahead of the earliest waiting task another may be run."""
 
 
-def schedule(
-    count: int, before: Sequence[Sequence[int]], is_kernel: Sequence[bool], reads_computed: Sequence[bool]
-) -> list[list[list[int]]]:
-    """Phases of steps of groups: ``before[g]`` holds the groups that must end before ``g`` begins.
+@dataclass(frozen=True)
+class Task:
+    """``before`` are the tasks that must end before this one begins; a kernel may share its launch with others.
 
-    A step of several groups is one kernel. Groups are numbers below ``count`` in an order that runs.
+    ``reads`` and ``writes`` name the values whose memory is to be counted: computed ones that nobody else keeps.
     """
-    waiting_for = [len(set(groups)) for groups in before]
-    after: list[list[int]] = [[] for _ in range(count)]
-    for group, groups in enumerate(before):
-        for earlier in sorted(set(groups)):
-            after[earlier].append(group)
-    calls = [group for group in range(count) if not waiting_for[group] and not is_kernel[group]]
-    kernels = [group for group in range(count) if not waiting_for[group] and is_kernel[group]]
-    steps: list[list[int]] = []
 
-    def finish(group: int) -> None:
-        for later in after[group]:
-            waiting_for[later] -= 1
-            if not waiting_for[later]:
-                heapq.heappush(kernels if is_kernel[later] else calls, later)
-
-    while calls or kernels:
-        first = min(calls[0] if calls else count, kernels[0] if kernels else count)
-        if calls and calls[0] <= first + WINDOW:
-            step = [heapq.heappop(calls)]
-        else:
-            step, left = [], []
-            while kernels and kernels[0] <= first + WINDOW:
-                group = heapq.heappop(kernels)
-                (step if reads_computed[group] or group == first else left).append(group)
-            for group in left:
-                heapq.heappush(kernels, group)
-        steps.append(step)
-        for group in step:
-            finish(group)
-    return _phases(steps, before)
+    before: tuple[int, ...]
+    is_kernel: bool
+    reads_computed: bool
+    reads: tuple[Hashable, ...] = ()
+    writes: tuple[Hashable, ...] = ()
 
 
-def _phases(steps: list[list[int]], before: Sequence[Sequence[int]]) -> list[list[list[int]]]:
-    """Neighbouring steps put together as long as none needs another."""
-    phases: list[list[list[int]]] = []
-    current: set[int] = set()
-    for step in steps:
-        if not phases or any(earlier in current for group in step for earlier in before[group]):
-            phases.append([])
-            current = set()
-        phases[-1].append(step)
-        current.update(step)
-    return phases
+def schedule(tasks: Sequence[Task], nbytes: Mapping[Hashable, int] = {}) -> list[list[list[int]]]:
+    """Phases of steps of numbers of ``tasks``; a step of several tasks is one kernel.
+
+    ``nbytes`` gives the size of values that tasks read and write; others take no memory.
+    """
+    order = _freeing_early(tasks, nbytes)
+    turn_of = {number: turn for turn, number in enumerate(order)}
+    in_turn = [replace(tasks[n], before=tuple(turn_of[earlier] for earlier in tasks[n].before)) for n in order]
+    return [[[order[turn] for turn in step] for step in phase] for phase in _Scheduler(in_turn, nbytes).run()]
+
+
+def _freeing_early(tasks: Sequence[Task], nbytes: Mapping[Hashable, int]) -> list[int]:
+    """The tasks in their order, but those that make nothing that takes memory right behind the last that they need."""
+
+    def turn(number: int) -> tuple[int, int]:
+        task = tasks[number]
+        waits = not task.before or any(nbytes.get(value) for value in task.writes)
+        return (number if waits else max(task.before), number)
+
+    return sorted(range(len(tasks)), key=turn)
+
+
+def _one_by_one(tasks: Sequence[Task], nbytes: Mapping[Hashable, int]) -> tuple[list[int], list[int]]:
+    """Bytes in use before each task, and while it runs, when each is a phase of its own."""
+    memory, held, needed = _Memory(tasks, nbytes), [], []
+    for number in range(len(tasks)):
+        memory.end_phase()
+        held.append(memory.used)
+        memory.run(number)
+        needed.append(memory.used)
+    return held, needed
+
+
+class _Memory:
+    """Bytes in use while tasks run in phases: what a task reads last is free when its phase ends."""
+
+    def __init__(self, tasks: Sequence[Task], nbytes: Mapping[Hashable, int]) -> None:
+        self.tasks = tasks
+        self.nbytes = nbytes
+        self.readers: dict[Hashable, int] = {}
+        for task in tasks:
+            for value in set(task.reads):
+                self.readers[value] = self.readers.get(value, 0) + 1
+        self.used = self.ending = 0
+
+    def run(self, number: int) -> None:
+        """Count the task into this phase."""
+        taken, freed = self.change(number)
+        for value in set(self.tasks[number].reads):
+            self.readers[value] -= 1
+        self.used += taken
+        self.ending += freed
+
+    def end_phase(self) -> None:
+        self.used -= self.ending
+        self.ending = 0
+
+    def change(self, number: int) -> tuple[int, int]:
+        """Bytes that the task takes, and bytes that are free after it; an output may lie where an input was."""
+        task = self.tasks[number]
+        last = [self.nbytes.get(value, 0) for value in dict.fromkeys(task.reads) if self.readers[value] == 1]
+        taken = 0
+        for value in task.writes:
+            size = self.nbytes.get(value, 0)
+            if task.is_kernel and size in last:
+                last.remove(size)
+            else:
+                taken += size
+        unread = sum(self.nbytes.get(value, 0) for value in task.writes if value not in self.readers)
+        return taken, sum(last) + unread
+
+
+class _Scheduler:
+    def __init__(self, tasks: Sequence[Task], nbytes: Mapping[Hashable, int]) -> None:
+        self.tasks = tasks
+        self.memory = _Memory(tasks, nbytes)
+        self.held, self.needed = _one_by_one(tasks, nbytes)
+        self.limit = max(self.needed, default=0)
+        self.waiting_for = [len(set(task.before)) for task in tasks]
+        self.after: list[list[int]] = [[] for _ in tasks]
+        for number, task in enumerate(tasks):
+            for earlier in sorted(set(task.before)):
+                self.after[earlier].append(number)
+        self.calls: list[int] = []
+        self.kernels: list[int] = []
+        self.phases: list[list[list[int]]] = []
+        self.in_phase: set[int] = set()
+
+    def run(self) -> list[list[list[int]]]:
+        for number in range(len(self.tasks)):
+            if not self.waiting_for[number]:
+                self._make_ready(number)
+        while self.calls or self.kernels:
+            first = min(ready[0] for ready in (self.calls, self.kernels) if ready)
+            step = self._next_call(first) or self._next_kernels(first)
+            self._place(step)
+            for number in step:
+                for later in self.after[number]:
+                    self.waiting_for[later] -= 1
+                    if not self.waiting_for[later]:
+                        self._make_ready(later)
+        return self.phases
+
+    def _make_ready(self, number: int) -> None:
+        heapq.heappush(self.kernels if self.tasks[number].is_kernel else self.calls, number)
+
+    def _next_call(self, first: int) -> list[int]:
+        """The earliest ready call that may run now, when ``first`` is the earliest task of all; or none."""
+        return self._take(self.calls, first, lambda call, taken: not taken and self._fits(first, call, 0))
+
+    def _next_kernels(self, first: int) -> list[int]:
+        """The earliest ready kernel, and all others that may run with it."""
+        growth = 0
+
+        def joins(kernel: int, taken: list[int]) -> bool:
+            nonlocal growth
+            fits = not taken or (self.tasks[kernel].reads_computed and self._fits(first, kernel, growth))
+            growth += self.memory.change(kernel)[0] if fits else 0
+            return fits
+
+        return self._take(self.kernels, first, joins)
+
+    def _take(self, ready: list[int], first: int, may_run) -> list[int]:
+        """Remove the tasks of the window that ``may_run`` with those taken before them."""
+        taken: list[int] = []
+        left: list[int] = []
+        while ready and ready[0] <= first + WINDOW:
+            number = heapq.heappop(ready)
+            (taken if may_run(number, taken) else left).append(number)
+        for number in left:
+            heapq.heappush(ready, number)
+        return taken
+
+    def _fits(self, first: int, number: int, more: int) -> bool:
+        """Whether the task, and ``more`` bytes, find room beside all tasks from ``first`` to the one before it."""
+        growth = more + self.memory.change(number)[0]
+        ahead = self.memory.used - self.memory.ending - self.held[first]
+        return number == first or ahead + growth + max(self.needed[first:number]) <= self.limit
+
+    def _place(self, step: list[int]) -> None:
+        """Append a step to the phase, or to a new one when it needs what the phase makes or more memory than is left."""
+        growth = sum(self.memory.change(number)[0] for number in step)
+        depends = any(earlier in self.in_phase for number in step for earlier in self.tasks[number].before)
+        if not self.phases or depends or self.memory.used + growth > self.limit:
+            self.phases.append([])
+            self.in_phase = set()
+            self.memory.end_phase()
+        self.phases[-1].append(step)
+        self.in_phase.update(step)
+        for number in step:
+            self.memory.run(number)
 
 
 def dependencies(reads: Sequence[Sequence], writes: Sequence[Sequence], must_follow: Mapping[int, Sequence[int]]) -> list[list[int]]:
-    """For each group the groups that write what it reads, and those that it ``must_follow`` for another reason."""
+    """For each task the tasks that write what it reads, and those that it ``must_follow`` for another reason."""
     writer = {}
-    for group, values in enumerate(writes):
+    for task, values in enumerate(writes):
         for value in values:
-            writer[value] = group
+            writer[value] = task
     return [
-        [writer[value] for value in values if value in writer and writer[value] != group] + list(must_follow.get(group, ()))
-        for group, values in enumerate(reads)
+        [writer[value] for value in values if value in writer and writer[value] != task] + list(must_follow.get(task, ()))
+        for task, values in enumerate(reads)
     ]

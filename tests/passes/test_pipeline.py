@@ -65,6 +65,7 @@ def test_passes_print_as_name_and_options():
     assert str(Decompose(frozenset({"softmax", "attention"}))) == "decompose{keep=attention|softmax}"
     assert [str(each) for each in PIPELINE] == [
         "dce", "simplify", "cse", "decompose", "simplify", "fold", "simplify", "cse", "dce",
+        "split-rows",
         "legalize",
         "simplify",
         "cse",
