@@ -63,8 +63,8 @@ class SplitRows(Pass):
 
 @dataclass(frozen=True)
 class _Region:
-    """``ops`` run once for each block, in order, and but for ``shared`` ones nowhere else. Rows of ``joined`` values are put
-    together again; results of ``summed`` ops are sums over all rows. ``ready`` is the position in the graph behind
+    """``ops`` run once for each block, in order, and but for ``shared`` ones nowhere else. Rows of ``joined`` values are
+    put together again; results of ``summed`` ops are sums over all rows. ``ready`` is the position in the graph behind
     everything that the region reads.
     """
 
@@ -133,7 +133,8 @@ def _is_by_row(op: Op, rows: int, reached: set[Value]) -> bool:
             by_row = _aligned(op)[:lead] == op.result.shape[:lead]
             return by_row or (set(_aligned(op)[:lead]) == {1} and op.operands[0] not in reached)
         case "sum" | "max" | "min" | "prod":
-            return min(op.attributes["axes"], default=lead) >= lead and op.operands[0].shape[:lead] == op.result.shape[:lead]
+            same_rows = op.operands[0].shape[:lead] == op.result.shape[:lead]
+            return same_rows and min(op.attributes["axes"], default=lead) >= lead
         case "matmul":
             left, right = op.operands
             return (
