@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from euler_ir.dtypes import convert
-from euler_ir.shapes import TensorType
+from euler_ir.dtypes import as_dtype, convert
+
+# Elements drawn at once: what is computed from them stays in the cache of a core.
+_DRAWN_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -17,20 +20,20 @@ class Initializer(ABC):
     """Base of all initialisers."""
 
     @abstractmethod
-    def array(self, type: TensorType, name: str, seed: int) -> np.ndarray:
-        """The first value of the tensor ``name``, of ``type``."""
+    def fill(self, array: np.ndarray, name: str, seed: int) -> None:
+        """Write the first value of the tensor ``name`` into ``array``: contiguous, zeros so far. Called on any thread."""
 
 
 @dataclass(frozen=True)
 class Zeros(Initializer):
-    def array(self, type: TensorType, name: str, seed: int) -> np.ndarray:
-        return np.zeros(type.shape, type.dtype.numpy)
+    def fill(self, array: np.ndarray, name: str, seed: int) -> None:
+        """Memory that nobody has written yet is zeros, and costs nothing before it is used."""
 
 
 @dataclass(frozen=True)
 class Ones(Initializer):
-    def array(self, type: TensorType, name: str, seed: int) -> np.ndarray:
-        return np.ones(type.shape, type.dtype.numpy)
+    def fill(self, array: np.ndarray, name: str, seed: int) -> None:
+        array[...] = 1
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,8 @@ class Full(Initializer):
 
     value: float
 
-    def array(self, type: TensorType, name: str, seed: int) -> np.ndarray:
-        return np.full(type.shape, convert(self.value, type.dtype))
+    def fill(self, array: np.ndarray, name: str, seed: int) -> None:
+        array[...] = convert(self.value, as_dtype(array.dtype))
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,9 @@ class Normal(Initializer):
 
     deviation: float = 0.02
 
-    def array(self, type: TensorType, name: str, seed: int) -> np.ndarray:
-        draws = _generator(name, seed).standard_normal(type.shape) * self.deviation
-        return convert(draws, type.dtype)
+    def fill(self, array: np.ndarray, name: str, seed: int) -> None:
+        generator = _generator(name, seed)
+        _draw(array, lambda count: generator.standard_normal(count) * self.deviation)
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,9 @@ class Uniform(Initializer):
 
     bound: float
 
-    def array(self, type: TensorType, name: str, seed: int) -> np.ndarray:
-        draws = _generator(name, seed).uniform(-self.bound, self.bound, type.shape)
-        return convert(draws, type.dtype)
+    def fill(self, array: np.ndarray, name: str, seed: int) -> None:
+        generator = _generator(name, seed)
+        _draw(array, lambda count: generator.uniform(-self.bound, self.bound, count))
 
 
 INITIALIZERS: dict[str, type[Initializer]] = {
@@ -78,3 +81,11 @@ INITIALIZERS: dict[str, type[Initializer]] = {
 def _generator(name: str, seed: int) -> np.random.Generator:
     key = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16], "little")))
+
+
+def _draw(array: np.ndarray, draw: Callable[[int], np.ndarray]) -> None:
+    """Fill ``array`` with the f64 numbers of ``draw``, in order."""
+    flat, dtype = array.reshape(-1), as_dtype(array.dtype)
+    for start in range(0, flat.size, _DRAWN_AT_ONCE):
+        part = flat[start : start + _DRAWN_AT_ONCE]
+        part[...] = convert(draw(part.size), dtype)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -49,12 +52,25 @@ class State(Mapping):
 
         Raises ExecutionError when a name is here with another shape or dtype.
         """
+        begun: dict[str, np.ndarray] = {}
+
+        def begin(leaf: Value) -> None:
+            name, initializer = leaf.op.attributes["name"], leaf.op.attributes["initializer"]
+            initializer.fill(begun[name], name, seed)
+
+        fresh = []
         for leaf in (*graph.parameters, *graph.states):
             name = leaf.op.attributes["name"]
             if name in self._arrays:
                 check_array(self._arrays[name], leaf, name)
             else:
-                self._arrays[name] = _owned(leaf.op.attributes["initializer"].array(leaf.type, name, seed))
+                begun[name] = _zeros(leaf.shape, leaf.dtype.numpy)
+                fresh.append(leaf)
+        # numpy draws without Python's lock. The largest first, so that no thread is left with it at the end.
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+            for _ in threads.map(begin, sorted(fresh, key=lambda leaf: -leaf.size)):
+                pass
+        self._arrays |= begun
         return self
 
     def copy(self) -> State:
@@ -85,9 +101,14 @@ def check_array(array: np.ndarray, leaf: Value, name: str) -> None:
 
 def _owned(array: np.ndarray) -> np.ndarray:
     """A contiguous copy that begins on a cache line."""
-    array = np.asarray(array)
-    raw = np.empty(array.nbytes + 64, np.uint8)
+    owned = _zeros(array.shape, array.dtype)
+    owned[...] = array
+    return owned
+
+
+def _zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Zeros that begin on a cache line; memory that the system has not handed out before it is used."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    raw = np.zeros(nbytes + 64, np.uint8)
     start = -raw.ctypes.data % 64
-    aligned = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    aligned[...] = array
-    return aligned
+    return raw[start : start + nbytes].view(dtype).reshape(shape)

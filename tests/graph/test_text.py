@@ -213,8 +213,8 @@ def test_initializers(initializer):
 
 def test_an_initializer_without_a_name_in_the_text_form():
     class Mine(Initializer):
-        def array(self, type, name, seed):
-            return np.zeros(type.shape)
+        def fill(self, array, name, seed):
+            array[...] = 2
 
     graph = e.Graph()
     graph.parameter("w", (2,), Mine())
