@@ -21,7 +21,7 @@ class Initializer(ABC):
 
     @abstractmethod
     def fill(self, array: np.ndarray, name: str, seed: int) -> None:
-        """Write the first value of the tensor ``name`` into ``array``: contiguous, zeros so far. Called on any thread."""
+        """Write the first value of the tensor ``name`` into ``array``: contiguous, and zeros. Called on any thread."""
 
 
 @dataclass(frozen=True)

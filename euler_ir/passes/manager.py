@@ -18,8 +18,8 @@ from euler_ir.verify import verify
 class Pass(ABC):
     """Base of all passes: a frozen dataclass whose fields are its options and whose docstring begins with one line.
 
-    ``run`` leaves the graph alone and gives a new one, or the same when there is nothing to do. ``str`` gives the name with the options that are not the
-    defaults: ``fold{byte_limit=1024}``.
+    ``run`` leaves the graph alone and gives a new one, or the same when there is nothing to do. ``str`` gives the name
+    with the options that are not the defaults: ``fold{byte_limit=1024}``.
     """
 
     name: ClassVar[str]
