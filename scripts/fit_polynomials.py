@@ -58,6 +58,8 @@ TINY = mpf(10) ** -9  # The quotients below are 0/0 at 0 itself.
 TANH, ERF, SIN = in_square(mp.tanh), in_square(mp.erf), in_square(mp.sin)
 ERFC_CENTRE = 3
 ERFC_END = {"f32": mpf("10.1"), "f64": mpf("27.3")}
+NORMAL_CENTRE = 4
+NORMAL_END = {"f32": mpf("14.5"), "f64": mpf(39)}
 
 
 def scaled_erfc(t):
@@ -65,8 +67,13 @@ def scaled_erfc(t):
     return (x + ERFC_CENTRE) * mp.exp(x * x) * mp.erfc(x)
 
 
-def erfc_range(dtype):
-    return -1, (ERFC_END[dtype] - ERFC_CENTRE) / (ERFC_END[dtype] + ERFC_CENTRE)
+def scaled_normal_tail(t):
+    x = NORMAL_CENTRE * (1 + t) / (1 - t)
+    return (x + NORMAL_CENTRE) * mp.exp(x * x / 2) * mp.erfc(x / mp.sqrt(2)) / 2
+
+
+def turned_range(centre, ends):
+    return lambda dtype: (-1, (ends[dtype] - centre) / (ends[dtype] + centre))
 
 
 def ranges(high):
@@ -111,7 +118,14 @@ FITS = {
         "erfc(x) = exp(-x^2) p(t) / (x + 3), t = (x - 3) / (x + 3), 0 <= x until erfc(x) underflows",
         scaled_erfc,
         lambda t: 1 / scaled_erfc(t),
-        erfc_range,
+        turned_range(ERFC_CENTRE, ERFC_END),
+        {"f32": 9, "f64": 23},
+    ),
+    "normal_cdf": (
+        "1 - normal_cdf(x) = exp(-x^2/2) p(t) / (x + 4), t = (x - 4) / (x + 4), 0 <= x until it underflows",
+        scaled_normal_tail,
+        lambda t: 1 / scaled_normal_tail(t),
+        turned_range(NORMAL_CENTRE, NORMAL_END),
         {"f32": 9, "f64": 23},
     ),
     "sin": (

@@ -153,24 +153,60 @@ def _vjp_remainder(op, dy):
     return (dy, unless_zero(dy, -dy * T.floor_divide(left, right))) if left.dtype.is_float else (None, None)
 
 
+def _vjp_normal_cdf_tanh(op, dy):
+    x = op.operands[0]
+    slope = 2 * _INNER + 6 * _INNER * _CUBIC * (x * x)
+    # p (-x) is 1 - p (x) without cancellation.
+    return (dy * (op.result * T.normal_cdf_tanh(-x) * slope),)
+
+
 def _gelu_gradient(op, dy):
-    """Derivative of GELU in the accumulation type; see ``_gelu`` for the formulas."""
+    """Derivative of x p(x), p being the gate, in the accumulation type."""
     wide = accumulation_dtype(op.operands[0].dtype)
     x, dy_wide = T.cast(op.operands[0], wide), T.cast(dy, wide)
-    if op.attributes["approximate"] == "tanh":
-        slope = T.tanh(_INNER * (x + _CUBIC * (x * x * x)))
-        derivative = 0.5 * (1 + slope) + 0.5 * x * (1 - slope * slope) * (_INNER * (1 + 3 * _CUBIC * (x * x)))
-    else:
-        derivative = 0.5 * T.erfc(x * -math.sqrt(0.5)) + x * T.exp(-0.5 * (x * x)) * (1 / math.sqrt(2 * math.pi))
-    return (T.cast(dy_wide * derivative, op.operands[0].dtype),)
+    gate = _gelu_gate(op, x)
+    (slope,) = gate.op.definition.vjp(gate.op, T.full_like(x, 1))
+    return (T.cast(dy_wide * (gate + x * slope), op.operands[0].dtype),)
 
 
 # -- GELU --------------------------------------------------------------------------------------------------------------
-# tanh form: arXiv:1606.08415, section 2. It is written as x * sigmoid(2u), equal to 0.5 x (1 + tanh u) without the
-# cancellation that makes the latter lose every digit in the negative tail.
+# x times the chance that a normal number is below x; arXiv:1606.08415, section 2, which also gives the tanh form. That is
+# written as a sigmoid, equal to 0.5 (1 + tanh u) without the cancellation that makes the latter lose every digit in the
+# negative tail.
 
 _INNER = math.sqrt(2 / math.pi)
 _CUBIC = 0.044715
+
+
+def _in_wide(function):
+    """``function`` of numpy with more digits than the operand has (where the machine has such a type), rounded once."""
+
+    def evaluate(attributes, x):
+        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+            return function(x.astype(np.longdouble if x.dtype == np.float64 else np.float64)).astype(x.dtype)
+
+    return evaluate
+
+
+def _normal_cdf_array(x):
+    """By erfc of the C library at the nearest f64 to -x / sqrt(2), and its slope for what is left of that."""
+    wanted = x * -np.sqrt(x.dtype.type(0.5))
+    at = wanted.astype(np.float64)
+    left = np.where(np.isfinite(at), wanted - at, 0)
+    return 0.5 * (np.vectorize(math.erfc, otypes=[np.float64])(at) - 2 / math.sqrt(math.pi) * np.exp(-at * at) * left)
+
+
+def _normal_pdf_array(x):
+    return np.exp(-0.5 * (x * x)) / np.sqrt(2 * x.dtype.type(_PI))
+
+
+def _normal_cdf_tanh_array(x):
+    return sigmoid_array(np.sqrt(8 / x.dtype.type(_PI)) * (x + x.dtype.type("0.044715") * x * x * x))
+
+
+_PI = np.longdouble("3.14159265358979323846264338327950288")
+def _gelu_gate(op, x):
+    return T.normal_cdf_tanh(x) if op.attributes["approximate"] == "tanh" else T.normal_cdf(x)
 
 
 def _infer_gelu(types, attributes):
@@ -183,21 +219,13 @@ def _infer_gelu(types, attributes):
 
 
 def _evaluate_gelu(attributes, x):
-    if attributes["approximate"] == "tanh":
-        return in_float(lambda x: x * sigmoid_array(2 * _INNER * (x + _CUBIC * x * x * x)))({}, x)
-    tail = np.vectorize(math.erfc, otypes=[np.float64])
-    wide = x.astype(np.float64)
-    return (0.5 * wide * tail(-wide * math.sqrt(0.5)) if x.size else wide).astype(x.dtype)
+    gate = _normal_cdf_tanh_array if attributes["approximate"] == "tanh" else _normal_cdf_array
+    return _in_wide(lambda wide: wide * gate(wide))({}, x)
 
 
 def _decompose_gelu(op):
-    wide = accumulation_dtype(op.operands[0].dtype)
-    x = T.cast(op.operands[0], wide)
-    if op.attributes["approximate"] == "tanh":
-        y = x * T.sigmoid((2 * _INNER) * (x + _CUBIC * (x * x * x)))
-    else:
-        y = 0.5 * x * T.erfc(x * -math.sqrt(0.5))
-    return (T.cast(y, op.operands[0].dtype),)
+    x = T.cast(op.operands[0], accumulation_dtype(op.operands[0].dtype))
+    return (T.cast(x * _gelu_gate(op, x), op.operands[0].dtype),)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -265,6 +293,30 @@ _unary(
     is_expensive=True,
 )
 _unary("sigmoid", infer_float, sigmoid_array, lambda op, dy: (dy * op.result * (1 - op.result),), is_expensive=True)
+_unary(
+    "normal_cdf",
+    infer_float,
+    None,
+    lambda op, dy: (dy * T.normal_pdf(_operand(op)),),
+    evaluate=_in_wide(_normal_cdf_array),
+    is_expensive=True,
+)
+_unary(
+    "normal_pdf",
+    infer_float,
+    None,
+    lambda op, dy: (dy * (-_operand(op) * op.result),),
+    evaluate=_in_wide(_normal_pdf_array),
+    is_expensive=True,
+)
+_unary(
+    "normal_cdf_tanh",
+    infer_float,
+    None,
+    _vjp_normal_cdf_tanh,
+    evaluate=_in_wide(_normal_cdf_tanh_array),
+    is_expensive=True,
+)
 _unary(
     "logical_not",
     lambda name: _infer_same(name, lambda dtype: dtype == bool_, "bool"),

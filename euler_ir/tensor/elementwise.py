@@ -212,8 +212,23 @@ def sigmoid(x):
     return _unary("sigmoid", x, float_only=True)
 
 
+def normal_cdf(x):
+    """The chance that a number of the standard normal distribution is below ``x``; exact in the lower tail."""
+    return _unary("normal_cdf", x, float_only=True)
+
+
+def normal_pdf(x):
+    """The density of the standard normal distribution, the derivative of ``normal_cdf``."""
+    return _unary("normal_pdf", x, float_only=True)
+
+
+def normal_cdf_tanh(x):
+    """``0.5 + 0.5 tanh(sqrt(2/pi) (x + 0.044715 x^3))``, nearly ``normal_cdf`` (arXiv:1606.08415); exact in both tails."""
+    return _unary("normal_cdf_tanh", x, float_only=True)
+
+
 def gelu(x, approximate: str = "tanh"):
-    """GELU (Hendrycks and Gimpel, arXiv:1606.08415): ``approximate`` is 'tanh' (GPT-2) or 'none' (by erfc)."""
+    """GELU (Hendrycks and Gimpel, arXiv:1606.08415): ``approximate`` is 'tanh' (GPT-2) or 'none'."""
     x = x if x.dtype.is_float else cast(x, f32)
     return x.graph.emit("gelu", (x,), approximate=approximate)
 

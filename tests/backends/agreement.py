@@ -22,7 +22,10 @@ RUNS, MORE_RUNS = 6, 100
 SAFETY = 4
 """Times the largest move that is allowed: draws of signs seldom meet the worst case."""
 
-_ELEMENTARY = frozenset(("exp", "log", "sin", "cos", "tanh", "erf", "erfc", "sigmoid", "power", "rsqrt", "remainder"))
+_ELEMENTARY = frozenset((
+    "exp", "log", "sin", "cos", "tanh", "erf", "erfc", "normal_cdf", "normal_pdf", "normal_cdf_tanh", "sigmoid", "power",
+    "rsqrt", "remainder",
+))  # fmt: skip
 _ROUNDED = frozenset(("add", "subtract", "multiply", "divide", "sqrt", "cast"))
 _SUMS = frozenset(("sum", "prod", "matmul", "cumsum", "scatter_add"))
 _EITHER_ZERO = _SUMS | {"maximum", "minimum", "max", "min"}

@@ -136,11 +136,11 @@ def test_lanes_beyond_the_end_report_no_fault():
 
 
 def test_every_tail_gives_the_bits_of_a_full_vector():
-    operations = (("e", "exp", "x0"), ("t", "tanh", "e"), ("r", "divide", "t", "x1"))
+    operations = (("e", "exp", "x0"), ("s", "normal_cdf", "e"), ("t", "tanh", "s"), ("r", "divide", "t", "x1"))
     body = tuple(Compute(result, f32, operation, tuple(operands)) for result, operation, *operands in operations)
-    inputs = random_inputs(elementwise([f32, f32], body, "r", 4 * LANES))
-    (expected,), _ = run_native(elementwise([f32, f32], body, "r", 4 * LANES), *inputs)
-    for size in range(1, 2 * LANES + 2):
+    inputs = random_inputs(elementwise([f32, f32], body, "r", 128))
+    (expected,), _ = run_native(elementwise([f32, f32], body, "r", 128), *inputs)
+    for size in range(1, 71):
         (ours,), _ = run_native(elementwise([f32, f32], body, "r", size), *(array[-size:] for array in inputs))
         assert ours.tobytes() == expected[-size:].tobytes()
 

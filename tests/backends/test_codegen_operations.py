@@ -19,9 +19,13 @@ INTEGERS = [dtype for dtype in DTYPES.values() if dtype.is_integer]
 
 # The largest distance from numpy's result, in units in the last place; numpy's own error included.
 ULP = {
-    "exp": 2, "log": 2, "sin": 3, "cos": 3, "tanh": 3, "erf": 2, "erfc": 5, "sigmoid": 4, "rsqrt": 1, "power": 2,
+    "exp": 2, "log": 2, "sin": 3, "cos": 3, "tanh": 3, "erf": 2, "erfc": 3, "normal_cdf": 5,
+    "normal_pdf": 3, "normal_cdf_tanh": 4, "sigmoid": 3, "rsqrt": 1, "power": 2,
 }  # fmt: skip
-UNARY_FLOAT = ["exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "erfc", "sigmoid", "floor"]
+UNARY_FLOAT = [
+    "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "erfc", "normal_cdf", "normal_pdf", "normal_cdf_tanh",
+    "sigmoid", "floor",
+]  # fmt: skip
 UNARY = ["negative", "absolute", "sign", "stop_gradient"]
 BINARY_FLOAT = ["divide", "power"]
 BINARY_NUMBER = ["subtract", "floor_divide", "remainder"]

@@ -10,7 +10,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from euler_ir.backends.cpu import jit, vector_math
+from euler_ir.backends.cpu import jit, lanes, vector_math
 
 TYPES = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
 LLVM = {"f32": "float", "f64": "double"}
@@ -18,19 +18,26 @@ WIDTH = {"f32": 16, "f64": 8}
 
 # The largest error allowed, in units in the last place.
 MAX_ULP = {
-    "exp": 1.1, "log": 1.0, "tanh": 1.5, "erf": 1.5, "erfc": 3.9, "sin": 1.7, "cos": 1.7, "sqrt": 0.5, "rsqrt": 1.5,
-    "pow": 1.0,
+    "exp": 1.1, "log": 1.0, "tanh": 1.5, "erf": 1.5, "erfc": 2.0, "sin": 1.7, "cos": 1.7, "sqrt": 0.5, "rsqrt": 1.5,
+    "pow": 1.0, "sigmoid": 2.0, "normal_pdf": 1.5, "normal_cdf": 3.4, "normal_cdf_tanh": 2.2,
 }  # fmt: skip
 UNARY = [name for name in vector_math.FUNCTIONS if name != "pow"]
 ACCURATE = {
     "exp": np.exp, "log": np.log, "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "sqrt": np.sqrt,
     "erf": np.vectorize(math.erf), "erfc": np.vectorize(math.erfc), "rsqrt": lambda x: 1 / np.sqrt(x), "pow": np.power,
+    "sigmoid": np.vectorize(lambda x: math.exp(min(x, 0)) / (1 + math.exp(-abs(x)))),
+    "normal_cdf": np.vectorize(lambda x: math.erfc(x * -math.sqrt(0.5)) / 2),
+    "normal_pdf": lambda x: np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi),
+    "normal_cdf_tanh": lambda x: ACCURATE["sigmoid"](math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x)),
 }  # fmt: skip
 EXACT = {
     "exp": mpmath.exp, "log": mpmath.log, "tanh": mpmath.tanh, "sin": mpmath.sin, "cos": mpmath.cos,
     "sqrt": mpmath.sqrt, "erf": mpmath.erf, "erfc": mpmath.erfc, "rsqrt": lambda x: 1 / mpmath.sqrt(x),
-    "pow": mpmath.power,
+    "pow": mpmath.power, "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)), "normal_pdf": mpmath.npdf,
+    "normal_cdf": lambda x: mpmath.erfc(-x / mpmath.sqrt(2)) / 2,
+    "normal_cdf_tanh": lambda x: 1 / (1 + mpmath.exp(-mpmath.sqrt(8 / mpmath.pi) * (x + mpmath.mpf(44715) / 10**6 * x**3))),
 }  # fmt: skip
+FAR = 1e4  # Beyond, functions with exponentials are 0, 1 or infinite, and mpmath takes long.
 
 
 @functools.cache
@@ -77,16 +84,26 @@ done:
     return apply
 
 
-def points(dtype, count, seed=0):
-    """Random numbers over every exponent, subnormal ones included, and more of them where functions bend."""
-    rng = np.random.default_rng(seed)
-    kind = TYPES[dtype]
-    unsigned = np.dtype(f"u{kind.itemsize}")
-    bits = rng.integers(0, np.iinfo(unsigned).max, count, dtype=unsigned, endpoint=True)
-    wide = bits.view(kind)
+def every_exponent(dtype, mantissas, seed=0):
+    """Numbers of each sign and exponent, subnormal ones included: the least, the largest and others at random."""
+    kind, form = np.dtype(f"u{TYPES[dtype].itemsize}"), np.finfo(TYPES[dtype])
+    exponents = np.arange(2 ** (form.bits - 1 - form.nmant) - 1).astype(kind)
+    within = np.random.default_rng(seed).integers(0, 2**form.nmant, (exponents.size, mantissas)).astype(kind)
+    within[:, 0] = 0
+    within[:, 1] = 2**form.nmant - 1
+    positive = ((exponents[:, None] << kind.type(form.nmant)) | within).ravel().view(TYPES[dtype])
+    return np.concatenate([positive, -positive])
+
+
+def where_functions_bend(dtype, count, seed=0):
+    """Numbers of ordinary size, and those around which arguments are reduced to the next multiple of ln 2 or pi/2."""
+    rng, kind = np.random.default_rng(seed), TYPES[dtype]
+    halves = np.arange(-300.5, 301)
+    edges = np.concatenate([halves * math.log(2), halves * math.pi / 2, np.sqrt(np.abs(halves) * math.log(4))]).astype(kind)
     return np.concatenate([
-        wide[np.isfinite(wide)], rng.normal(0, 1, count).astype(kind), rng.normal(0, 8, count).astype(kind),
+        rng.normal(0, 1, count).astype(kind), rng.normal(0, 8, count).astype(kind), rng.uniform(-15, 15, count).astype(kind),
         rng.uniform(-800, 800, count).astype(kind), (1 + rng.normal(0, 1e-3, count)).astype(kind),
+        edges, np.nextafter(edges, kind.type(np.inf)), np.nextafter(edges, -kind.type(np.inf)),
     ])  # fmt: skip
 
 
@@ -104,37 +121,69 @@ def ulp_errors(got, exact_float64, dtype):
         return np.where(both_infinite, 0, np.abs(got.astype(np.float64) - exact_float64) / spacing)
 
 
-@pytest.mark.parametrize("name", UNARY)
-def test_f32_accuracy(name):
-    x = in_domain(name, points("f32", 200_000))
+def worst_error_f32(name, x):
+    """The largest error over ``x`` in units in the last place, against the C library in f64, and where it is."""
+    x = in_domain(name, x)
     with np.errstate(all="ignore"):
         exact = ACCURATE[name](x.astype(np.float64))
         errors = ulp_errors(compiled(name, "f32", WIDTH["f32"])(x), exact, "f32")
     worst = int(np.argmax(errors))
-    print(f"{name} f32: {errors[worst]:.2f} ulp at {x[worst]!r}")
-    assert errors[worst] <= MAX_ULP[name], f"{errors[worst]:.2f} ulp at {x[worst]!r}"
+    return errors[worst], x[worst]
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_f32_accuracy(name):
+    x = np.concatenate([every_exponent("f32", 32), where_functions_bend("f32", 20_000)])
+    error, at = worst_error_f32(name, x)
+    print(f"{name} f32: {error:.2f} ulp at {at!r}")
+    assert error <= MAX_ULP[name], f"{error:.2f} ulp at {at!r}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", UNARY)
+def test_f32_accuracy_at_many_mantissas(name):
+    for seed in range(8):
+        x = np.concatenate([every_exponent("f32", 1_000, seed), where_functions_bend("f32", 200_000, seed)])
+        error, at = worst_error_f32(name, x)
+        assert error <= MAX_ULP[name], f"{error:.2f} ulp at {at!r}"
 
 
 def exact_error(name, dtype, got, *arguments):
     with mpmath.workprec(1200 if name in ("sin", "cos") else 160):
         exact = EXACT[name](*[mpmath.mpf(float(a)) for a in arguments])
-        rounded = float(exact)
-        if math.isinf(rounded):
+        with np.errstate(over="ignore"):
+            rounded = TYPES[dtype].type(float(exact))
+        if np.isinf(rounded):
             return 0.0 if got == rounded else math.inf
-        spacing = float(np.spacing(abs(TYPES[dtype].type(rounded))))
+        spacing = float(np.spacing(abs(rounded)))
         return float(abs(mpmath.mpf(float(got)) - exact) / spacing)
 
 
-@pytest.mark.parametrize("name", UNARY)
-def test_f64_accuracy(name):
-    x = in_domain(name, points("f64", 1_000))
-    if name in ("exp", "tanh", "erf", "erfc"):
-        x = x[np.abs(x) < 1e4]  # beyond, mpmath takes long or overflows
-    got = compiled(name, "f64", WIDTH["f64"])(x)
-    errors = [exact_error(name, "f64", y, at) for at, y in zip(x, got, strict=True)]
+def check_against_mpmath(name, dtype, x):
+    x = in_domain(name, x)
+    if name not in ("log", "sqrt", "rsqrt", "sin", "cos"):
+        x = x[np.abs(x) < FAR]
+    got = compiled(name, dtype, WIDTH[dtype])(x)
+    errors = [exact_error(name, dtype, y, at) for at, y in zip(x, got, strict=True)]
     worst = int(np.argmax(errors))
-    print(f"{name} f64: {errors[worst]:.2f} ulp at {x[worst]!r}")
+    print(f"{name} {dtype}: {errors[worst]:.2f} ulp at {x[worst]!r}")
     assert errors[worst] <= MAX_ULP[name], f"{errors[worst]:.2f} ulp at {x[worst]!r}"
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", UNARY)
+def test_accuracy_against_mpmath(name, dtype):
+    rng = np.random.default_rng(5)
+    spread = rng.choice(every_exponent(dtype, 3), 400, replace=False)
+    check_against_mpmath(name, dtype, np.concatenate([spread, rng.choice(where_functions_bend(dtype, 100), 400)]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", UNARY)
+def test_every_exponent_against_mpmath(name, dtype):
+    spread = every_exponent(dtype, 12 if dtype == "f32" else 3)
+    check_against_mpmath(name, dtype, np.concatenate([spread, where_functions_bend(dtype, 2_000)]))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -167,6 +216,10 @@ SPECIAL = {
     "tanh": [(0, 0), (-0.0, -0.0), (INF, 1), (-INF, -1), (30, 1), (-1e30, -1)],
     "erf": [(0, 0), (-0.0, -0.0), (INF, 1), (-INF, -1), (7, 1), (-1e30, -1)],
     "erfc": [(0, 1), (-0.0, 1), (INF, 0), (-INF, 2), (30, 0), (-30, 2)],
+    "sigmoid": [(0, 0.5), (-0.0, 0.5), (INF, 1), (-INF, 0), (800, 1), (-800, 0)],
+    "normal_cdf": [(0, 0.5), (-0.0, 0.5), (INF, 1), (-INF, 0), (40, 1), (-40, 0)],
+    "normal_pdf": [(INF, 0), (-INF, 0), (40, 0), (-40, 0)],
+    "normal_cdf_tanh": [(0, 0.5), (-0.0, 0.5), (INF, 1), (-INF, 0), (40, 1), (-40, 0)],
     "sin": [(0, 0), (-0.0, -0.0), (INF, NAN), (-INF, NAN)],
     "cos": [(0, 1), (-0.0, 1), (INF, NAN), (-INF, NAN)],
     "sqrt": [(0, 0), (-0.0, -0.0), (4, 2), (-1, NAN), (INF, INF)],
@@ -187,7 +240,7 @@ def test_special_values(name, dtype):
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("name", ["tanh", "erf"])
 def test_bounded_and_odd(name, dtype):
-    x = points(dtype, 5_000, seed=2)
+    x = np.concatenate([every_exponent(dtype, 2), where_functions_bend(dtype, 5_000)])
     got = compiled(name, dtype, WIDTH[dtype])(x)
     assert np.all(np.abs(got) <= 1)
     np.testing.assert_array_equal(compiled(name, dtype, WIDTH[dtype])(-x), -got)
@@ -195,14 +248,19 @@ def test_bounded_and_odd(name, dtype):
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("name", UNARY)
-def test_every_width_gives_the_same_bits(name, dtype):
-    x = points(dtype, 500, seed=3)
-    unsigned = f"u{TYPES[dtype].itemsize}"
-    scalar = compiled(name, dtype, 1)(x)
+def test_every_width_and_machine_gives_the_same_bits(name, dtype, monkeypatch):
+    x = np.concatenate([every_exponent(dtype, 2), where_functions_bend(dtype, 500)])
+    expected = compiled(name, dtype, 1)(x)
     for width in (2, 4, 8, 16):
-        got = compiled(name, dtype, width)(x)
-        same = (got.view(unsigned) == scalar.view(unsigned)) | (np.isnan(got) & np.isnan(scalar))
-        assert np.all(same)
+        assert_same_bits(compiled(name, dtype, width)(x), expected)
+    for vector_bytes in (32, 64):
+        monkeypatch.setattr(lanes, "vector_bytes", lambda: vector_bytes)
+        assert_same_bits(compiled.__wrapped__(name, dtype, 4)(x), expected)
+
+
+def assert_same_bits(left, right):
+    unsigned = f"u{left.itemsize}"
+    assert np.all((left.view(unsigned) == right.view(unsigned)) | (np.isnan(left) & np.isnan(right)))
 
 
 def test_unknown_names_are_refused():

@@ -23,6 +23,7 @@ FLOATS = ("f32", "f64", "f16", "bf16")
 INTEGERS = ("i32", "i64", "i8", "u8")
 NUMBERS = FLOATS + INTEGERS
 ALL = NUMBERS + ("bool",)
+GELU_INNER = 2 * math.sqrt(2 / math.pi)
 TORCH = {
     "f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16,
     "i32": torch.int32, "i64": torch.int64, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool,
@@ -249,6 +250,12 @@ unary("relu", T.relu, torch.relu, NUMBERS, signed_zeros=False, orders=1)
 unary("isnan", T.isnan, torch.isnan, ALL)
 unary("logical_not", T.logical_not, torch.logical_not, ALL)
 unary("stop_gradient", T.stop_gradient, lambda x: x.detach(), ALL)
+for _name, _build, _reference in (
+    ("normal_cdf", T.normal_cdf, lambda x: 0.5 * torch.erfc(x * -math.sqrt(0.5))),
+    ("normal_pdf", T.normal_pdf, lambda x: torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)),
+    ("normal_cdf_tanh", T.normal_cdf_tanh, lambda x: torch.sigmoid(GELU_INNER * (x + 0.044715 * x * x * x))),
+):
+    unary(_name, _build, _reference, FLOATS, bound=gelu_bound, orders=2)
 for _form in ("tanh", "none"):
     unary(
         "gelu",
@@ -274,7 +281,7 @@ def gelu_reference(x, form):
     """GELU without torch's cancellation in the negative tail (pytorch#187806)."""
     if form == "none":
         return 0.5 * x * torch.erfc(-x * math.sqrt(0.5))
-    return x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))
+    return x * torch.sigmoid(GELU_INNER * (x + 0.044715 * x * x * x))
 
 
 for _dtype in FLOATS:

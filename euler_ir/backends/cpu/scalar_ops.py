@@ -23,6 +23,10 @@ MATH_OPERATIONS = {
     "tanh": "tanh",
     "erf": "erf",
     "erfc": "erfc",
+    "normal_cdf": "normal_cdf",
+    "normal_pdf": "normal_pdf",
+    "normal_cdf_tanh": "normal_cdf_tanh",
+    "sigmoid": "sigmoid",
     "power": "pow",
 }
 
@@ -116,13 +120,6 @@ def _extremum(of_float: str, of_integer: str) -> Callable[..., Register]:
         return code.select(code.compare("fcmp uno", left, left), code.binary("fadd", left, left), winner)
 
     return emit
-
-
-def _sigmoid(code: Code, dtype: DType, x: Register) -> Register:
-    one = constant(1, x.element)
-    small = code.math("exp", _negative(code, dtype, code.intrinsic("fabs", x)))
-    numerator = code.select(code.compare("fcmp oge", x, constant(0, x.element)), one, small)
-    return code.binary("fdiv", numerator, code.binary("fadd", one, small))
 
 
 def _where(code: Code, dtype: DType, condition: Register, chosen: Register, other: Register) -> Register:
@@ -261,7 +258,6 @@ _OTHERS: dict[str, Callable[..., Register]] = {
     "absolute": _absolute,
     "sign": _sign,
     "floor": lambda code, dtype, x: code.intrinsic("floor", x),
-    "sigmoid": _sigmoid,
     "logical_not": lambda code, dtype, x: code.binary("xor", x, constant(1, "i1")),
     "stop_gradient": lambda code, dtype, x: x,
     "where": _where,

@@ -5,36 +5,41 @@ vector give the same bits. Special values are those of IEEE 754 and C99 Annex F:
 gradually, odd functions keep the sign of zero. Largest errors found, in units in the last place
 (tests/backends/test_vector_math.py):
 
-=========  ====  ====
-function   f32   f64
-=========  ====  ====
-exp        1.0   1.0
-log        0.9   0.8
-tanh       1.4   1.2
-erf        1.4   1.2
-erfc       3.7   3.5
-sin, cos   1.6   1.5
-=========  ====  ====
+===============  ====  ====
+function         f32   f64
+===============  ====  ====
+exp              1.1   1.0
+log              0.9   0.8
+tanh             1.3   1.2
+sigmoid          2.0   1.5
+erf              1.0   1.0
+erfc             1.9   1.9
+normal_cdf       3.3   3.0
+normal_pdf       1.3   1.2
+normal_cdf_tanh  2.1   1.8
+sin, cos         1.6   1.5
+===============  ====  ====
 
 sqrt and rsqrt are sqrt and 1/sqrt of the hardware. pow, and sin and cos beyond 65536, call the C library for each lane.
 
 Methods: argument reduction in parts after W. J. Cody and W. Waite, "Software Manual for the Elementary Functions"
 (1980); log after the form of P. T. P. Tang, "Table-driven implementation of the logarithm function" (1990), without a
 table; erfc after M. M. Shepherd and J. G. Laframboise, "Chebyshev approximation of (1+2x)exp(x^2)erfc(x)" (1981), with
-x + 3 for 1 + 2x so that one division serves twice. The polynomials: `polynomials`.
+x + 3 for 1 + 2x so that one division serves twice, and normal_cdf likewise. The polynomials: `polynomials`.
 """
 
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 
-from euler_ir.backends.cpu.polynomials import POLYNOMIALS
+from euler_ir.backends.cpu.lanes import FORMATS, Lanes
 
-FUNCTIONS = ("exp", "log", "tanh", "erf", "erfc", "sin", "cos", "sqrt", "rsqrt", "pow")
+FUNCTIONS = (
+    "exp", "log", "tanh", "sigmoid", "erf", "erfc", "normal_cdf", "normal_pdf", "normal_cdf_tanh", "sin", "cos", "sqrt",
+    "rsqrt", "pow",
+)  # fmt: skip
 
 
 def symbol(name: str, dtype: str, width: int) -> str:
@@ -48,7 +53,7 @@ def emit(name: str, dtype: str, width: int) -> str:
     It takes one argument (pow: two) of type ``<width x float>`` or ``<width x double>``, of the bare scalar type for
     width 1, and needs no other definition or declaration. Raises KeyError for an unknown name or dtype.
     """
-    lanes = _Lanes(_FORMATS[dtype], width)
+    lanes = Lanes(FORMATS[dtype], width)
     if name == "pow":
         return _emit_pow(lanes, symbol(name, dtype, width))
     result = _BODIES[name](lanes, "%x")
@@ -62,45 +67,6 @@ def emit(name: str, dtype: str, width: int) -> str:
     return definition + _beyond_reduction(lanes, name, symbol(name, dtype, width), result)
 
 
-@dataclass(frozen=True)
-class _Format:
-    """A floating-point format, and the constants of the functions that depend on it."""
-
-    name: str
-    llvm: str
-    bits: int
-    precision: int  # significant bits, the hidden one included
-    exp_range: tuple[float, float]  # beyond these exp is 0 or infinite
-    tanh_end: float  # from here on tanh is 1
-    erfc_end: float  # from here on erfc is 0
-
-    @property
-    def mantissa_bits(self) -> int:
-        return self.precision - 1
-
-    @property
-    def bias(self) -> int:
-        return (1 << (self.bits - self.precision - 1)) - 1
-
-    def round(self, value: Fraction, bits: int | None = None) -> Fraction:
-        """``value`` with ``bits`` (by default all) significant bits."""
-        exponent = math.frexp(float(value))[1] - (bits or self.precision)
-        return round(value / Fraction(2) ** exponent) * Fraction(2) ** exponent
-
-    def parts(self, value: Fraction, count: int, bits: int | None = None) -> list[float]:
-        """Numbers of this format that add up to ``value``, each of ``bits`` significant bits but the last."""
-        result = []
-        for _ in range(count - 1):
-            result.append(self.round(value, bits))
-            value -= result[-1]
-        return [float(part) for part in [*result, self.round(value)]]
-
-
-_FORMATS = {
-    "f32": _Format("f32", "float", 32, 24, (-104.0, 89.0), 10.0, 10.1),
-    "f64": _Format("f64", "double", 64, 53, (-746.0, 710.0), 20.0, 27.3),
-}
-
 # To 2^-200, more than three parts of f64 hold.
 _LN2 = Fraction(0xB17217F7D1CF79ABC9E3B39803F2F6AF40F343267298B62D8A0D1, 1 << 212)
 _HALF_PI = Fraction(0x1921FB54442D18469898CC51701B839A252049C1114CF98E804178, 1 << 212)
@@ -108,123 +74,14 @@ _HALF_PI = Fraction(0x1921FB54442D18469898CC51701B839A252049C1114CF98E804178, 1 
 _REDUCTION_END = 65536.0
 _TANH_SPLIT = 0.6
 _ERFC_CENTRE = 3.0
+_NORMAL_CENTRE = 4.0
 
 
-class _Lanes:
-    """Writes straight-line code on vectors; every method appends one instruction and returns its value's name."""
-
-    def __init__(self, format: _Format, width: int) -> None:
-        self.format = format
-        self.width = width
-        self.type = self._vector(format.llvm)
-        self.int_type = self._vector(f"i{format.bits}")
-        self.bool_type = self._vector("i1")
-        self.lines: list[str] = []
-
-    def _vector(self, scalar: str) -> str:
-        return f"<{self.width} x {scalar}>" if self.width > 1 else scalar
-
-    def append(self, instruction: str) -> str:
-        value = f"%v{len(self.lines)}"
-        self.lines.append(f"{value} = {instruction}")
-        return value
-
-    def _splat(self, scalar: str, value: str) -> str:
-        return f"splat ({scalar} {value})" if self.width > 1 else value
-
-    def number(self, value: float) -> str:
-        if self.format.name == "f32":
-            value = struct.unpack("f", struct.pack("f", value))[0]
-        bits = struct.unpack("<Q", struct.pack("<d", value))[0]
-        return self._splat(self.format.llvm, f"0x{bits:016X}")
-
-    def integer(self, value: int) -> str:
-        return self._splat(f"i{self.format.bits}", str(value))
-
-    def binary(self, operation: str, left: str, right: str) -> str:
-        return self.append(f"{operation} {self.type} {left}, {right}")
-
-    def add(self, left: str, right: str) -> str:
-        return self.binary("fadd", left, right)
-
-    def sub(self, left: str, right: str) -> str:
-        return self.binary("fsub", left, right)
-
-    def mul(self, left: str, right: str) -> str:
-        return self.binary("fmul", left, right)
-
-    def div(self, left: str, right: str) -> str:
-        return self.binary("fdiv", left, right)
-
-    def neg(self, value: str) -> str:
-        return self.append(f"fneg {self.type} {value}")
-
-    def integers(self, operation: str, left: str, right: str) -> str:
-        return self.append(f"{operation} {self.int_type} {left}, {right}")
-
-    def intrinsic(self, name: str, *operands: str) -> str:
-        suffix = f"v{self.width}{self.format.name}" if self.width > 1 else self.format.name
-        return self.append(f"call {self.type} @llvm.{name}.{suffix}({', '.join(f'{self.type} {x}' for x in operands)})")
-
-    def fma(self, left: str, right: str, addend: str) -> str:
-        return self.intrinsic("fma", left, right, addend)
-
-    def polynomial(self, name: str, x: str) -> str:
-        coefficients = POLYNOMIALS[name, self.format.name]
-        result = self.number(coefficients[-1])
-        for coefficient in coefficients[-2::-1]:
-            result = self.fma(result, x, self.number(coefficient))
-        return result
-
-    def compare(self, predicate: str, left: str, right: str) -> str:
-        return self.append(f"fcmp {predicate} {self.type} {left}, {right}")
-
-    def select(self, condition: str, yes: str, no: str) -> str:
-        return self.append(f"select {self.bool_type} {condition}, {self.type} {yes}, {self.type} {no}")
-
-    def at_most(self, x: str, limit: float) -> str:
-        """min(x, limit), and NaN where x is."""
-        return self.select(self.compare("ogt", x, self.number(limit)), self.number(limit), x)
-
-    def at_least(self, x: str, limit: float) -> str:
-        return self.select(self.compare("olt", x, self.number(limit)), self.number(limit), x)
-
-    def bits(self, value: str) -> str:
-        return self.append(f"bitcast {self.type} {value} to {self.int_type}")
-
-    def from_bits(self, value: str) -> str:
-        return self.append(f"bitcast {self.int_type} {value} to {self.type}")
-
-    def nearest_integer(self, x: str, factor: float) -> tuple[str, str]:
-        """The integer nearest to x * factor as float and as integer, for |x * factor| < 2^(precision - 2).
-
-        Adding 1.5 * 2^(precision - 1) leaves it in the low bits. Unlike fptosi that is defined for NaN also.
-        """
-        magic = 1.5 * 2.0**self.format.mantissa_bits
-        shifted = self.fma(x, self.number(factor), self.number(magic))
-        return (
-            self.sub(shifted, self.number(magic)),
-            self.integers("sub", self.bits(shifted), self.bits(self.number(magic))),
-        )
-
-    def subtract_multiple(self, x: str, n: str, constant: Fraction, parts: int) -> str:
-        """x - n * constant; the constant in parts, so that cancellation leaves no error of the first."""
-        for part in self.format.parts(constant, parts):
-            x = self.fma(n, self.number(-part), x)
-        return x
-
-    def power_of_two(self, n: str) -> str:
-        biased = self.integers("add", n, self.integer(self.format.bias))
-        return self.from_bits(self.integers("shl", biased, self.integer(self.format.mantissa_bits)))
-
-    def scale(self, x: str, n: str) -> str:
-        """x * 2^n in two steps, of which only the second can round: 2^n itself may be too large or too small."""
-        first = self.integers("ashr", n, self.integer(1))
-        second = self.integers("sub", n, first)
-        return self.mul(self.mul(x, self.power_of_two(first)), self.power_of_two(second))
+def _root(value: Fraction) -> Fraction:
+    return Fraction(math.isqrt(int(value * (1 << 400))), 1 << 200)
 
 
-def _exp_parts(lanes: _Lanes, x: str, correction: str | None = None) -> tuple[str, str]:
+def _exp_parts(lanes: Lanes, x: str, correction: str | None = None) -> tuple[str, str]:
     """m and n with exp(x + correction) = (1 + m) * 2^n, for a correction of a few units in the last place of x."""
     n, n_integer = lanes.nearest_integer(x, 1 / math.log(2))
     r = lanes.subtract_multiple(x, n, _LN2, 2)
@@ -234,13 +91,13 @@ def _exp_parts(lanes: _Lanes, x: str, correction: str | None = None) -> tuple[st
     return lanes.fma(square, lanes.polynomial("exp", r), r), n_integer
 
 
-def _exp(lanes: _Lanes, x: str) -> str:
+def _exp(lanes: Lanes, x: str) -> str:
     low, high = lanes.format.exp_range
     excess, n = _exp_parts(lanes, lanes.at_least(lanes.at_most(x, high), low))
     return lanes.scale(lanes.add(lanes.number(1), excess), n)
 
 
-def _log(lanes: _Lanes, x: str) -> str:
+def _log(lanes: Lanes, x: str) -> str:
     # x = 2^e m with sqrt(1/2) <= m < sqrt(2), m = 1 + f, s = f / (2 + f):
     # log m = f - (f^2/2 - s (f^2/2 + z p(z))), which rounds only terms that are small beside f.
     form = lanes.format
@@ -270,7 +127,7 @@ def _log(lanes: _Lanes, x: str) -> str:
     return lanes.select(lanes.compare("ult", x, lanes.number(0)), lanes.number(math.nan), result)
 
 
-def _tanh(lanes: _Lanes, x: str) -> str:
+def _tanh(lanes: Lanes, x: str) -> str:
     size = lanes.intrinsic("fabs", x)
     square = lanes.mul(x, x)
     near = lanes.fma(lanes.mul(x, square), lanes.polynomial("tanh", square), x)
@@ -283,27 +140,33 @@ def _tanh(lanes: _Lanes, x: str) -> str:
     return lanes.intrinsic("copysign", lanes.select(is_near, near, far), x)
 
 
-def _erfc_of_size(lanes: _Lanes, size: str) -> str:
+def _erfc_of_size(lanes: Lanes, size: str) -> str:
     """erfc for arguments that are not negative."""
+    one, centre = lanes.number(1), lanes.number(_ERFC_CENTRE)
     size = lanes.at_most(size, lanes.format.erfc_end)
-    inverse = lanes.div(lanes.number(1), lanes.add(size, lanes.number(_ERFC_CENTRE)))
-    t = lanes.fma(inverse, lanes.number(-2 * _ERFC_CENTRE), lanes.number(1))
-    # One step of correction: the residual is (size - centre) - t (size + centre).
-    residual = lanes.fma(lanes.add(t, lanes.number(1)), lanes.number(-_ERFC_CENTRE), size)
-    residual = lanes.fma(lanes.neg(t), size, residual)
-    t = lanes.fma(residual, inverse, t)
     minus_square = lanes.neg(lanes.mul(size, size))
     correction = lanes.neg(lanes.fma(size, size, minus_square))
     excess, n = _exp_parts(lanes, minus_square, correction)
-    tail = lanes.mul(lanes.polynomial("erfc", t), inverse)
-    return lanes.scale(lanes.fma(tail, excess, tail), n)
+    # What is lost in rounding the sum, its inverse, the polynomial's last step and its product comes back at the end.
+    divisor = lanes.add(size, centre)
+    inverse = lanes.div(one, divisor)
+    minus_inverse = lanes.neg(inverse)
+    divisor_low = lanes.sub(size, lanes.sub(divisor, centre))
+    short = lanes.fma(minus_inverse, divisor_low, lanes.fma(minus_inverse, divisor, one))
+    t = lanes.fma(lanes.add(size, size), inverse, lanes.number(-1))
+    t = lanes.fma(lanes.add(t, one), short, t)
+    factor, lost = lanes.polynomial_in_parts("erfc", t)
+    tail = lanes.mul(factor, inverse)
+    lost = lanes.fma(lost, inverse, lanes.fma(factor, inverse, lanes.neg(tail)))
+    lost = lanes.fma(tail, short, lost)
+    return lanes.scale(lanes.add(tail, lanes.fma(tail, excess, lanes.fma(lost, excess, lost))), n)
 
 
-def _erf_near_zero(lanes: _Lanes, x: str) -> str:
+def _erf_near_zero(lanes: Lanes, x: str) -> str:
     return lanes.fma(x, lanes.polynomial("erf", lanes.mul(x, x)), x)
 
 
-def _erf(lanes: _Lanes, x: str) -> str:
+def _erf(lanes: Lanes, x: str) -> str:
     size = lanes.intrinsic("fabs", x)
     near = _erf_near_zero(lanes, x)
     far = lanes.sub(lanes.number(1), _erfc_of_size(lanes, size))
@@ -311,7 +174,7 @@ def _erf(lanes: _Lanes, x: str) -> str:
     return lanes.intrinsic("copysign", lanes.select(is_near, near, far), x)
 
 
-def _erfc(lanes: _Lanes, x: str) -> str:
+def _erfc(lanes: Lanes, x: str) -> str:
     size = lanes.intrinsic("fabs", x)
     near = lanes.sub(lanes.number(1), _erf_near_zero(lanes, x))
     far = _erfc_of_size(lanes, size)
@@ -320,7 +183,75 @@ def _erfc(lanes: _Lanes, x: str) -> str:
     return lanes.select(lanes.compare("olt", size, lanes.number(0.75)), near, far)
 
 
-def _turned(lanes: _Lanes, size: str, quarters: int) -> tuple[str, str]:
+def _exp_of_minus_half_square(lanes: Lanes, size: str) -> tuple[str, str]:
+    """m and n with exp(-size^2 / 2) = (1 + m) * 2^n."""
+    half = lanes.mul(size, lanes.number(-0.5))
+    power = lanes.mul(half, size)
+    return _exp_parts(lanes, power, lanes.fma(half, size, lanes.neg(power)))
+
+
+def _normal_cdf(lanes: Lanes, x: str) -> str:
+    one, centre = lanes.number(1), lanes.number(_NORMAL_CENTRE)
+    size = lanes.at_most(lanes.intrinsic("fabs", x), lanes.format.normal_end)
+    excess, n = _exp_of_minus_half_square(lanes, size)
+    divisor = lanes.add(size, centre)
+    inverse = lanes.div(one, divisor)
+    divisor_low = lanes.sub(size, lanes.sub(divisor, centre))
+    inverse = lanes.fma(lanes.neg(lanes.mul(divisor_low, inverse)), inverse, inverse)
+    t = lanes.fma(lanes.add(size, size), inverse, lanes.number(-1))
+    factor = lanes.mul(lanes.polynomial("normal_cdf", t), inverse)
+    tail = lanes.scale(lanes.fma(factor, excess, factor), n)
+    return lanes.select(lanes.compare("olt", x, lanes.number(0)), tail, lanes.sub(one, tail))
+
+
+def _normal_pdf(lanes: Lanes, x: str) -> str:
+    size = lanes.at_most(lanes.intrinsic("fabs", x), lanes.format.normal_end)
+    excess, n = _exp_of_minus_half_square(lanes, size)
+    high, low = lanes.format.parts(_root(1 / (4 * _HALF_PI)), 2)
+    grown = lanes.add(lanes.fma(excess, lanes.number(high), lanes.number(low)), lanes.number(high))
+    return lanes.scale(grown, n)
+
+
+def _normal_cdf_tanh(lanes: Lanes, x: str) -> str:
+    # 1 / (1 + exp(-u)), u = x (linear + cubic x^2), for |x|; u to twice the precision, for exp magnifies its error by u.
+    size = lanes.at_most(lanes.intrinsic("fabs", x), lanes.format.cubic_end)
+    linear = _root(4 / _HALF_PI)
+    cubic_high, cubic_low = lanes.format.parts(linear * Fraction(44715, 10**6), 2)
+    # With bits to spare in the first part the difference below is exact.
+    linear_high, linear_low = lanes.format.parts(linear, 2, lanes.format.precision // 2)
+    square = lanes.mul(size, size)
+    square_low = lanes.fma(size, size, lanes.neg(square))
+    slope = lanes.fma(square, lanes.number(cubic_high), lanes.number(linear_high))
+    slope_low = lanes.fma(square, lanes.number(cubic_high), lanes.sub(lanes.number(linear_high), slope))
+    slope_low = lanes.fma(square, lanes.number(cubic_low), lanes.add(slope_low, lanes.number(linear_low)))
+    slope_low = lanes.fma(square_low, lanes.number(cubic_high), slope_low)
+    minus = lanes.neg(size)
+    power = lanes.mul(minus, slope)
+    power_low = lanes.fma(minus, slope_low, lanes.fma(minus, slope, lanes.neg(power)))
+    return _logistic(lanes, x, *_exp_parts(lanes, power, power_low))
+
+
+def _sigmoid(lanes: Lanes, x: str) -> str:
+    low, _ = lanes.format.exp_range
+    return _logistic(lanes, x, *_exp_parts(lanes, lanes.at_least(lanes.neg(lanes.intrinsic("fabs", x)), low)))
+
+
+def _logistic(lanes: Lanes, x: str, excess: str, n: str) -> str:
+    """1 / (1 + s) where x is not negative and s / (1 + s) where it is, of s = (1 + excess) * 2^n, which is at most 1."""
+    one, zero = lanes.number(1), lanes.number(0)
+    grown = lanes.add(one, excess)
+    small = lanes.scale(grown, n)
+    both = lanes.add(one, small)
+    large = lanes.div(one, both)
+    negative = lanes.compare("olt", x, zero)
+    share = lanes.select(negative, lanes.mul(small, large), large)
+    # What the two sums lost in rounding, as parts of the share.
+    lost = lanes.select(negative, lanes.sub(excess, lanes.sub(grown, one)), zero)
+    lost = lanes.sub(lost, lanes.add(lanes.sub(one, both), small))
+    return lanes.fma(share, lost, share)
+
+
+def _turned(lanes: Lanes, size: str, quarters: int) -> tuple[str, str]:
     """|sin(size + quarters * pi/2)| up to sign, and the sign as the sign bit of an integer."""
     n, n_integer = lanes.nearest_integer(size, 2 / math.pi)
     r = lanes.subtract_multiple(size, n, _HALF_PI, 3)
@@ -336,7 +267,7 @@ def _turned(lanes: _Lanes, size: str, quarters: int) -> tuple[str, str]:
     return lanes.select(odd, cosine, sine), sign
 
 
-def _sin(lanes: _Lanes, x: str) -> str:
+def _sin(lanes: Lanes, x: str) -> str:
     size = lanes.intrinsic("fabs", x)
     value, sign = _turned(lanes, size, 0)
     flipped = lanes.integers("xor", lanes.bits(value), sign)
@@ -344,25 +275,29 @@ def _sin(lanes: _Lanes, x: str) -> str:
     return lanes.from_bits(lanes.integers("xor", flipped, sign_of_x))
 
 
-def _cos(lanes: _Lanes, x: str) -> str:
+def _cos(lanes: Lanes, x: str) -> str:
     value, sign = _turned(lanes, lanes.intrinsic("fabs", x), 1)
     return lanes.from_bits(lanes.integers("xor", lanes.bits(value), sign))
 
 
-def _sqrt(lanes: _Lanes, x: str) -> str:
+def _sqrt(lanes: Lanes, x: str) -> str:
     return lanes.intrinsic("sqrt", x)
 
 
-def _rsqrt(lanes: _Lanes, x: str) -> str:
+def _rsqrt(lanes: Lanes, x: str) -> str:
     return lanes.div(lanes.number(1), lanes.intrinsic("sqrt", x))
 
 
-_BODIES: dict[str, Callable[[_Lanes, str], str]] = {
+_BODIES: dict[str, Callable[[Lanes, str], str]] = {
     "exp": _exp,
     "log": _log,
     "tanh": _tanh,
     "erf": _erf,
     "erfc": _erfc,
+    "normal_cdf": _normal_cdf,
+    "normal_pdf": _normal_pdf,
+    "normal_cdf_tanh": _normal_cdf_tanh,
+    "sigmoid": _sigmoid,
     "sin": _sin,
     "cos": _cos,
     "sqrt": _sqrt,
@@ -370,9 +305,9 @@ _BODIES: dict[str, Callable[[_Lanes, str], str]] = {
 }
 
 
-def _beyond_reduction(lanes: _Lanes, name: str, function: str, result: str) -> str:
+def _beyond_reduction(lanes: Lanes, name: str, function: str, result: str) -> str:
     """The end of sin and cos: where any lane is too large for the reduction, those lanes are the C library's."""
-    slow = _Lanes(lanes.format, lanes.width)
+    slow = Lanes(lanes.format, lanes.width)
     by_lane = slow.intrinsic(name, "%x")
     size = lanes.intrinsic("fabs", "%x")
     huge = lanes.compare("ogt", size, lanes.number(_REDUCTION_END))
@@ -403,7 +338,7 @@ define internal {kind} {function}_library({kind} %x) noinline cold nounwind {{
 """
 
 
-def _emit_pow(lanes: _Lanes, function: str) -> str:
+def _emit_pow(lanes: Lanes, function: str) -> str:
     result = lanes.intrinsic("pow", "%x", "%y")
     kind = lanes.type
     return f"""define internal {kind} {function}({kind} %x, {kind} %y) noinline nounwind {{

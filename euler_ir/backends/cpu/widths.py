@@ -72,7 +72,7 @@ def _width(body: tuple[Statement, ...], axis: Axis, reduces: bool) -> int:
 
 def _registers(body: tuple[Statement, ...], reduces: bool) -> int:
     operations = [statement.operation for statement in _statements(body) if isinstance(statement, Compute)]
-    if {*MATH_OPERATIONS, "sigmoid"}.intersection(operations):
+    if not MATH_OPERATIONS.keys().isdisjoint(operations):
         return _REGISTERS_OF_FUNCTION if vector_bytes() == 64 else _REGISTERS
     return _REGISTERS_OF_REDUCTION if reduces and len(operations) <= _LIGHT_COMPUTES else _REGISTERS
 
