@@ -1,6 +1,6 @@
 """Loop IR to LLVM IR text: one function a nest, on explicit vectors.
 
-A nest is cut into tasks: its points, or runs of neighbours along a vector axis. The function runs a range of them, so
+A nest is cut into tasks: its points, runs of neighbours along a vector axis, or tiles of such runs. The function runs a range of them, so
 that threads share a nest by sharing its tasks; what a task computes does not depend on who runs it. The last vector
 along an axis runs the same code under a mask. Sums of floats are taken lane by lane, in runs of _RUN that are added up
 with their rounding errors, the lanes at last pairwise: long sums stay accurate, in one fixed order.
@@ -17,12 +17,12 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from euler_ir.backends.cpu import indexing, memory
+from euler_ir.backends.cpu import indexing, memory, tiles
 from euler_ir.backends.cpu.hoist import buffers_stored, hoist, split_invariant
 from euler_ir.backends.cpu.indexing import Scope
 from euler_ir.backends.cpu.reductions import Accumulator
 from euler_ir.backends.cpu.scalar_ops import cast, emit_compute
-from euler_ir.backends.cpu.widths import loop_width, nest_width, task_count, vector_count, vectors_per_task
+from euler_ir.backends.cpu.widths import loop_width, nest_width, task_count, tile_of, vector_count, vectors_per_task
 from euler_ir.backends.cpu.writer import Code, Register, constant, first_lanes, register_element
 from euler_ir.dtypes import DTYPES, DType, i64
 from euler_ir.index import Axis, Index
@@ -88,6 +88,7 @@ class _Emitter:
         self.code = Code()
         self.scope = Scope(self.code)
         self.width = nest_width(nest)
+        self.rows = tile_of(nest)
         self.dtypes: dict[str, DType] = {}
         self.places: dict[str, memory.Place] = {}
 
@@ -111,6 +112,9 @@ class _Emitter:
         nest = self.nest
         shared = {nest.parameters[position].name for position in self.in_place}
         body = hoist(nest.body, shared)
+        written = shared | buffers_stored(body)
+        before, body = split_invariant(body, nest.axes, written)
+        self._statements(before)
         outer = nest.axes[:-1] if self.width > 1 else nest.axes
         blocks = -(-vector_count(nest) // vectors_per_task(nest)) if self.width > 1 else 1
         with self.code.loop(Register("%begin", "i64"), Register("%end", "i64"), 1, nonempty=False) as task:
@@ -118,15 +122,23 @@ class _Emitter:
             if self.width == 1:
                 self._statements(body)
                 return
-            once, each = split_invariant(body, nest.axes[-1:], shared | buffers_stored(body))
+            varying = nest.axes[-1:] if self.rows is None else (self.rows, nest.axes[-1])
+            once, each = split_invariant(body, varying, written)
             self._statements(once)
-            self._vectors_of_block(each, block)
+            if self.rows is None:
+                self._vectors_of_block(each, block)
+            else:
+                self._tiles_of_block(each, block)
 
     def _place_axes(self, outer: tuple[Axis, ...], blocks: int, task: Register) -> Register:
         """Say where ``outer`` stand in ``task``; gives the number of its block along the vector axis."""
         block, rest = self._divided(task, blocks, is_outermost=not outer)
         for number, axis in reversed(list(enumerate(outer))):
-            self.scope.positions[axis], rest = self._divided(rest, axis.extent, is_outermost=number == 0)
+            count = -(-axis.extent // self.width) if axis == self.rows else axis.extent
+            position, rest = self._divided(rest, count, is_outermost=number == 0)
+            if axis == self.rows:
+                position = self.code.binary("mul", position, constant(self.width, "i64"))
+            self.scope.positions[axis] = position
         return block
 
     def _divided(self, value: Register, divisor: int, is_outermost: bool) -> tuple[Register, Register]:
@@ -139,21 +151,63 @@ class _Emitter:
         return self.code.binary("urem", value, number), self.code.binary("udiv", value, number)
 
     def _vectors_of_block(self, body: tuple[Statement, ...], block: Register) -> None:
+        start, stop, end = self._ends_of_block(block)
+        self._full_vectors(start, stop, end is None, functools.partial(self._statements, body))
+        self._last_vector(end, functools.partial(self._statements, body))
+
+    def _ends_of_block(self, block: Register) -> tuple[Register, Register, Register | None]:
+        """Where full vectors of ``block`` begin and end, and where the block ends: None if it is the only one."""
         code, axis, size = self.code, self.nest.axes[-1], vectors_per_task(self.nest) * self.width
         whole = axis.extent // self.width * self.width
-        action = functools.partial(self._statements, body)
         if size >= axis.extent:
-            start, end, stop = constant(0, "i64"), None, constant(whole, "i64")
-        else:
-            start = code.binary("mul", block, constant(size, "i64"))
-            end = code.binary("add", start, constant(size, "i64"))
-            stop = code.intrinsic("smin", end, constant(whole, "i64"))
-        if whole:
-            self._steps(axis, self.width, start, stop, end is None, action)
-        if whole == axis.extent:
+            return constant(0, "i64"), constant(whole, "i64"), None
+        start = code.binary("mul", block, constant(size, "i64"))
+        end = code.binary("add", start, constant(size, "i64"))
+        return start, code.intrinsic("smin", end, constant(whole, "i64")), end
+
+    def _full_vectors(self, start: Register, stop: Register, nonempty: bool, action: Callable[[], None]) -> None:
+        if self.nest.axes[-1].extent >= self.width:
+            self._steps(self.nest.axes[-1], self.width, start, stop, nonempty, action)
+
+    def _last_vector(self, end: Register | None, action: Callable[[], None]) -> None:
+        code, axis = self.code, self.nest.axes[-1]
+        if axis.extent % self.width == 0:
             return
         with code.when(code.compare("icmp sge", end, constant(axis.extent, "i64"))) if end else nullcontext():
             self._masked_step(axis, self.width, action)
+
+    def _tiles_of_block(self, body: tuple[Statement, ...], block: Register) -> None:
+        """Tiles of as many rows as there are lanes; what they leave over row by row."""
+        code, rows, lanes, width = self.code, self.rows, self.nest.axes[-1], self.width
+        start, stop, end = self._ends_of_block(block)
+        first = self.scope.positions[rows]
+        after = code.binary("add", first, constant(width, "i64"))
+        left = code.slot(start)  # where the vectors begin that no tile computes
+        is_whole = code.compare("icmp sle", after, constant(rows.extent, "i64")) if rows.extent % width else None
+        with code.when(is_whole) if is_whole else nullcontext():
+            self._full_vectors(start, stop, end is None, functools.partial(self._tile, body, first))
+            left.set(stop)
+        if not rows.extent % width and not lanes.extent % width:
+            return
+        with code.loop(first, code.intrinsic("smin", after, constant(rows.extent, "i64")), 1, nonempty=True) as row:
+            self.scope.positions[rows] = row
+            action = functools.partial(self._statements, body)
+            if rows.extent % width:
+                self._full_vectors(left.get(), stop, False, action)
+            self._last_vector(end, action)
+
+    def _tile(self, body: tuple[Statement, ...], first: Register) -> None:
+        """``body`` for each of ``width`` rows from ``first`` on, its transposed loads made together."""
+        loads = [statement for statement in body if tiles.is_transposed(statement, self.rows, self.nest.axes[-1])]
+        made = {load.result: tiles.load_tile(self.scope, self.places[load.buffer], load.index) for load in loads}
+        for row in range(self.width):
+            self.scope.positions[self.rows] = self.code.binary("add", first, constant(row, "i64"))
+            for statement in body:
+                if statement in loads:
+                    self._define(statement.result, statement.dtype, made[statement.result][row])
+                else:
+                    self._statement(statement)
+        self.scope.positions[self.rows] = first
 
     # -- steps along an axis -------------------------------------------------------------------------------------------
 

@@ -56,7 +56,16 @@ def load(scope: Scope, place: Place, index: Index, conditions: tuple[Condition, 
         value = code.emit(f"load {element}, {pointer.typed}, align {place.dtype.itemsize}", element)
     else:
         value = _load_vector(scope, access.pointer, place, code.both(holds, scope.mask))
-    return _from_memory(code, value, place.dtype)
+    return from_memory(code, value, place.dtype)
+
+
+def load_line(scope: Scope, place: Place, index: Index, offset: int) -> Register:
+    """As many neighbours in memory as the scope has lanes, from ``offset`` elements after ``place[index]`` on."""
+    code, element = scope.code, memory_element(place.dtype)
+    first = code.binary("add", scalar_index(scope, index), constant(offset, "i64"))
+    pointer = _element_pointer(code, place, first)
+    kind = vector_type(element, scope.width)
+    return code.emit(f"load {kind}, {pointer.typed}, align {place.dtype.itemsize}", element, scope.width)
 
 
 def store(scope: Scope, place: Place, index: Index, value: Register, accumulate: bool) -> None:
@@ -70,7 +79,7 @@ def store(scope: Scope, place: Place, index: Index, value: Register, accumulate:
             old = code.emit(f"load {element}, {access.pointer.typed}, align {place.dtype.itemsize}", element)
         else:
             old = _load_vector(scope, access.pointer, place, scope.mask)
-        value = combine(code, "add", place.dtype, _from_memory(code, old, place.dtype), value)
+        value = combine(code, "add", place.dtype, from_memory(code, old, place.dtype), value)
     value = _to_memory(code, value, place.dtype)
     if access.uniform:
         code.line(f"store {value.typed}, {access.pointer.typed}, align {place.dtype.itemsize}")
@@ -137,7 +146,8 @@ def _masked(what: str, element: str, pointer: Register, width: int) -> str:
     return f"@llvm.masked.{what}.{mangled(Register('', element, width))}.{pointers}"
 
 
-def _from_memory(code: Code, value: Register, dtype: DType) -> Register:
+def from_memory(code: Code, value: Register, dtype: DType) -> Register:
+    """What a buffer of ``dtype`` holds, as registers hold it."""
     if dtype.kind == "bool":
         return code.compare("icmp ne", value, constant(0, "i8"))
     if dtype.name == "f16":

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from euler_ir.backends.cpu.hoist import indices
 from euler_ir.backends.cpu.jit import vector_bytes
 from euler_ir.backends.cpu.scalar_ops import MATH_OPERATIONS
+from euler_ir.backends.cpu.tiles import tile_axis
 from euler_ir.index import Axis, Quotient, Remainder
 from euler_ir.loops.kernel import Compute, Load, Loop, Nest, Statement
 
@@ -32,7 +33,17 @@ def nest_width(nest: Nest) -> int:
     """The lanes along the nest's last axis; 1 if that is not a vector."""
     if not nest.vector or not nest.axes:
         return 1
+    if tile_of(nest) is not None:
+        return _register_lanes(nest.body)
     return _width(nest.body, nest.axes[-1], any(isinstance(statement, Loop) for statement in nest.body))
+
+
+def tile_of(nest: Nest) -> Axis | None:
+    """The axis along which a task takes as many rows as a vector has lanes, if that serves; see `tiles`."""
+    rows = tile_axis(nest)
+    if rows is None or min(rows.extent, nest.axes[-1].extent) < _register_lanes(nest.body):
+        return None
+    return rows
 
 
 def vectors_per_task(nest: Nest) -> int:
@@ -53,14 +64,15 @@ def task_count(nest: Nest) -> int:
     if not nest.vector or not nest.axes:
         return nest.points
     tasks = -(-vector_count(nest) // vectors_per_task(nest))
+    rows = tile_of(nest)
     for axis in nest.axes[:-1]:
-        tasks *= axis.extent
+        tasks *= -(-axis.extent // nest_width(nest)) if axis == rows else axis.extent
     return tasks
 
 
 def _width(body: tuple[Statement, ...], axis: Axis, reduces: bool) -> int:
     """Some vector registers of the widest element; for a short axis no more than hold it."""
-    narrowest = vector_bytes() // _element_bytes(body)
+    narrowest = _register_lanes(body)
     lanes = narrowest * _registers(body, reduces)
     divisors = _divisors(body, axis)
     while lanes > narrowest and (_padding(axis.extent, lanes) or any(divisor % lanes for divisor in divisors)):
@@ -68,6 +80,10 @@ def _width(body: tuple[Statement, ...], axis: Axis, reduces: bool) -> int:
     while lanes > 1 and lanes // 2 >= axis.extent:
         lanes //= 2
     return lanes
+
+
+def _register_lanes(body: tuple[Statement, ...]) -> int:
+    return vector_bytes() // _element_bytes(body)
 
 
 def _registers(body: tuple[Statement, ...], reduces: bool) -> int:

@@ -150,6 +150,12 @@ class Code:
     def convert(self, opcode: str, value: Register, element: str) -> Register:
         return self.emit(f"{opcode} {value.typed} to {vector_type(element, value.lanes)}", element, value.lanes)
 
+    def shuffle(self, left: Register, right: Register, lanes: list[int]) -> Register:
+        """The elements at ``lanes`` of ``left`` followed by ``right``."""
+        chosen = ", ".join(f"i32 {lane}" for lane in lanes)
+        mask = f"<{len(lanes)} x i32> <{chosen}>"
+        return self.emit(f"shufflevector {left.typed}, {right.typed}, {mask}", left.element, len(lanes))
+
     def both(self, left: Register | None, right: Register | None) -> Register | None:
         """The conjunction of two conditions, None being always true."""
         if left is None or right is None:
