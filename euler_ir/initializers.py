@@ -11,8 +11,8 @@ import numpy as np
 
 from euler_ir.dtypes import as_dtype, convert
 
-# Elements drawn at once: what is computed from them stays in the cache of a core.
-_DRAWN_AT_ONCE = 1 << 14
+# Elements drawn at once: few enough for the caches, enough for threads not to wait for Python's lock.
+_DRAWN_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from native_nests import run_native
 
-from euler_ir.backends.cpu import codegen, jit, widths
+from euler_ir.backends.cpu import codegen, jit, widths, writer
 from euler_ir.dtypes import DTYPES, bool_, f16, f32, f64, i8, i32, i64, u8
 from euler_ir.errors import LoweringError
 from euler_ir.index import Axis, Bound, Dynamic, Index, Multiple
@@ -399,6 +399,28 @@ def test_equal_nests_share_a_function_whatever_their_names():
     assert modules.add(named("a", "v", "x"), frozenset({0, 1})) != first
     assert len(modules.texts) == 2
     jit.LoadedCode(map(jit.compile_object, modules.texts.values()), modules.texts)
+
+
+def test_math_functions_beyond_a_few_are_called(monkeypatch):
+    """LLVM gets code that grows with the number of their calls, not with all of their instructions; the same bits."""
+    size, count = 5 * LANES + 3, 40
+    names = ["x0", *(f"p{number}" for number in range(count))]
+    body = tuple(Compute(names[n + 1], f32, ("exp", "tanh", "sin")[n % 3], (names[n],)) for n in range(count))
+    nest = elementwise([f32], body, names[-1], size)
+    x = np.linspace(-2, 2, size, dtype=np.float32)
+    (called,), _ = run_native(nest, x)
+    (text,) = module_texts(nest)
+    monkeypatch.setattr(writer, "MAX_INLINED", 2 * count)
+    (inlined,), _ = run_native(nest, x)
+    (inlined_text,) = module_texts(nest)
+    np.testing.assert_array_equal(called, inlined)
+    assert len(jit.compile_object(text)) < len(jit.compile_object(inlined_text)) / 2
+
+
+def module_texts(nest):
+    modules = codegen.NestModules()
+    modules.add(nest)
+    return modules.texts.values()
 
 
 @pytest.mark.parametrize(

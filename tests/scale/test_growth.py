@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 import euler_ir as ei
+from euler_ir.backends.cpu import program
 from euler_ir.backends.cpu.step import StepWriter
 from euler_ir.compiler import lower
+from euler_ir.graph import Rebuild
+from euler_ir.passes import RemoveDead, Simplify
 from euler_ir.plan.memory import check_memory
 
 
@@ -59,6 +62,24 @@ def test_work_grows_with_the_graph(shape, length):
     small_text, large_text = (len(StepWriter(stages.plan).step_module()) for stages in (small_stages, large_stages))
     assert large_text < 4.4 * small_text
     check_memory(large_stages.plan)
+
+
+def test_passes_that_change_nothing_copy_nothing(monkeypatch):
+    graph = lower(chain(1_000)).optimized
+    copied, keep = [], Rebuild.keep
+    monkeypatch.setattr(Rebuild, "keep", lambda rebuild, op, copy: copied.append(op) or keep(rebuild, op, copy))
+    assert RemoveDead().run(Simplify().run(graph)) is graph
+    assert copied == []
+    lower(graph)
+    assert len(copied) < 6 * len(graph.ops)
+
+
+def test_a_thousand_operators_need_little_code(monkeypatch):
+    """A chain is cut into kernels that repeat, and none holds its math functions over and over."""
+    objects, compile_object = [], program.compile_object
+    monkeypatch.setattr(program, "compile_object", lambda *m: objects.append(compile_object(*m)) or objects[-1])
+    ei.compile(chain(1_000))
+    assert len(objects) < 20 and sum(map(len, objects)) < 200_000
 
 
 def test_ten_thousand_operators_compile_and_run():

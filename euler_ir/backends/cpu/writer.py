@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from euler_ir.backends.cpu import vector_math
 from euler_ir.dtypes import DType
 
+#: Calls of math functions that are inlined in one function. LLVM's time grows faster than a function's length.
+MAX_INLINED = 8
+
 _SUFFIXES = {"float": "f32", "double": "f64", "half": "f16"}
 
 
@@ -95,6 +98,7 @@ class Code:
         self._count = 0
         self._splats: dict[tuple[str, int], Register] = {}
         self._zeros: Register | None = None
+        self._math_calls = 0
         self.helpers: set[str] = set()
 
     def body(self) -> str:
@@ -177,7 +181,9 @@ class Code:
         self.helpers.add(_math_definition(name, dtype, first.lanes))
         arguments = ", ".join(operand.typed for operand in operands)
         function = vector_math.symbol(name, dtype, first.lanes)
-        return self.emit(f"call {first.type} {function}({arguments})", first.element, first.lanes)
+        self._math_calls += 1
+        place = "" if self._math_calls <= MAX_INLINED else " noinline"
+        return self.emit(f"call {first.type} {function}({arguments}){place}", first.element, first.lanes)
 
     # -- memory slots and control flow ---------------------------------------------------------------------------------
 
