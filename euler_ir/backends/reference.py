@@ -26,6 +26,8 @@ class ReferenceProgram(Program):
                 flat[step.target][...] = flat[step.source]
             elif isinstance(step, MatmulStep):
                 _matmul(step, flat)
+                if step.epilogue is not None:
+                    self._kernel(step.epilogue, flat)
             else:
                 self._kernel(step, flat)
 

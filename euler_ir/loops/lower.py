@@ -43,8 +43,11 @@ class LoweredGroup:
     faults: tuple[Op, ...]
 
 
-def lower(group: Group) -> LoweredGroup:
-    """The loop nest of ``group``. Raises LoweringError for an operator that has no scalar form."""
+def lower(group: Group, columns: int | None = None) -> LoweredGroup:
+    """The loop nest of ``group``, with its last ``columns`` points apart (see `merge_axes`).
+
+    Raises LoweringError for an operator that has no scalar form.
+    """
     lowering = _Lowering(group)
     match group.kind:
         case "pointwise":
@@ -57,7 +60,7 @@ def lower(group: Group) -> LoweredGroup:
             nest = lowering.scan()
         case _:
             raise LoweringError(f"a {group.kind} group is no loop nest")
-    return LoweredGroup(merge_axes(nest), (*group.inputs, *group.outputs), tuple(lowering.faults))
+    return LoweredGroup(merge_axes(nest, columns), (*group.inputs, *group.outputs), tuple(lowering.faults))
 
 
 @dataclass(eq=False)

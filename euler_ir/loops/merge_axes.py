@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -9,9 +10,12 @@ from euler_ir.index import Atom, Axis, Condition, Index
 from euler_ir.loops.kernel import CheckIndex, IndexValue, Load, Loop, Nest, Statement, Store
 
 
-def merge_axes(nest: Nest) -> Nest:
-    """``nest`` with as few axes as its indices allow: contiguous elementwise work becomes a single long axis."""
-    axes, body = _merge(nest.axes, nest.body)
+def merge_axes(nest: Nest, columns: int | None = None) -> Nest:
+    """``nest`` with as few axes as its indices allow: contiguous elementwise work becomes a single long axis.
+
+    With ``columns`` the last axes, ``columns`` points together, stay apart from those before them.
+    """
+    axes, body = _merge(nest.axes, nest.body, columns)
     body = tuple(_merge_loop(statement) for statement in body)
     return replace(nest, axes=axes, body=body, vector=nest.vector and bool(axes))
 
@@ -23,12 +27,15 @@ def _merge_loop(statement: Statement) -> Statement:
     return replace(statement, axes=axes, body=tuple(_merge_loop(inner) for inner in body))
 
 
-def _merge(axes: tuple[Axis, ...], body: tuple[Statement, ...]) -> tuple[tuple[Axis, ...], tuple[Statement, ...]]:
+def _merge(
+    axes: tuple[Axis, ...], body: tuple[Statement, ...], columns: int | None = None
+) -> tuple[tuple[Axis, ...], tuple[Statement, ...]]:
     kept = [axis for axis in axes if axis.extent != 1] or list(axes[-1:])
     position = len(kept) - 2
     while position >= 0:
         outer, inner = kept[position], kept[position + 1]
-        if all(_walks_as_one(index, outer, inner) for index in _indices(body)):
+        is_edge = math.prod(axis.extent for axis in kept[position + 1 :]) == columns
+        if not is_edge and all(_walks_as_one(index, outer, inner) for index in _indices(body)):
             merged = Axis(inner.name, outer.extent * inner.extent)
             replacement: dict[Atom, Index] = {outer: Index(), inner: Index.of(merged)}
             body = tuple(_map(statement, lambda index: index.substitute(replacement)) for statement in body)

@@ -6,9 +6,9 @@ import numpy as np
 
 from euler_ir.graph import Graph, Value
 from euler_ir.loops.kernel import Kernel
-from euler_ir.loops.lower import LoweredGroup, lower
 from euler_ir.passes.fuse import FusedGraph, Group, is_in_memory
 from euler_ir.passes.views import MatrixView
+from euler_ir.plan.epilogues import Unit, units
 from euler_ir.plan.in_place import Accesses
 from euler_ir.plan.memory import Lifetime, assign_offsets, lower_bound
 from euler_ir.plan.plan import CopyStep, Fault, KernelStep, MatmulStep, Origin, Plan, PlannedBuffer, PlannedView, Step
@@ -23,10 +23,9 @@ def build_plan(fused: FusedGraph) -> Plan:
 class _Builder:
     def __init__(self, fused: FusedGraph) -> None:
         self.graph: Graph = fused.graph
-        self.groups = fused.groups
-        self.lowered: list[LoweredGroup | None] = [
-            None if group.call is not None else lower(group) for group in self.groups
-        ]
+        self.units = units(fused.groups, frozenset(self.graph.results()), frozenset(self.graph.updates.values()))
+        self.groups = [unit.group for unit in self.units]
+        self.lowered = [unit.lowered for unit in self.units]
         self.accesses = [None if lowered is None else Accesses(lowered.nest) for lowered in self.lowered]
         self.writer = {value: position for position, group in enumerate(self.groups) for value in group.outputs}
         self.buffers: list[PlannedBuffer] = []
@@ -105,9 +104,11 @@ class _Builder:
         return must_follow
 
     def _may_overwrite(self, group: int, leaf: Value, value: Value) -> bool:
-        lowered = self.lowered[group]
+        lowered, call = self.lowered[group], self.groups[group].call
+        if call is not None and leaf in call.sources:
+            return False
         if lowered is None:
-            return leaf not in self.groups[group].inputs
+            return True
         parameters = dict(zip(lowered.arguments, lowered.nest.parameters))
         return leaf not in parameters or self.accesses[group].can_overwrite(parameters[leaf].name, parameters[value].name)
 
@@ -203,11 +204,14 @@ class _Builder:
 
     def _donor(self, position: int, value: Value, taken: set[int]) -> int | None:
         """An arena buffer that this group alone reads last and that ``value`` may overwrite."""
-        lowered, now = self.lowered[position], self.phase_of[position]
-        if lowered is None:
+        unit, now = self.units[position], self.phase_of[position]
+        if unit.lowered is None or value is unit.host:
             return None
-        parameters = dict(zip(lowered.arguments, lowered.nest.parameters))
-        for source in self.groups[position].inputs:
+        parameters = dict(zip(unit.lowered.arguments, unit.lowered.nest.parameters))
+        read_by_call = () if unit.group.call is None else unit.group.call.sources
+        for source in unit.group.inputs:
+            if source in read_by_call:
+                continue
             number = self.buffer_of[source]
             if number in taken or number not in self.slot_of or self.last[number] != now:
                 continue
@@ -230,20 +234,24 @@ class _Builder:
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def _step(self, groups: list[int]) -> Step:
-        first = self.groups[groups[0]]
-        if first.call is not None:
-            return self._matmul(first)
+        first = self.units[groups[0]]
+        if first.group.call is not None:
+            return self._matmul(first, groups)
+        return self._kernel(groups)
+
+    def _kernel(self, groups: list[int]) -> KernelStep:
         nests, arguments, faults, shared = [], [], [], []
-        for position in groups:
-            lowered = self.lowered[position]
-            numbers = tuple(self.buffer_of[value] for value in lowered.arguments)
-            nests.append(lowered.nest)
+        for unit in (self.units[position] for position in groups):
+            numbers = tuple(
+                self.buffer_of[unit.host if value is unit.product else value] for value in unit.lowered.arguments
+            )
+            nests.append(unit.lowered.nest)
             arguments.append(numbers)
             faults.append(len(self.faults))
-            self.faults += [_fault(op) for op in lowered.faults]
+            self.faults += [_fault(op) for op in unit.lowered.faults]
             shared.append(self._shared(numbers))
-        kernel = Kernel(_kernel_name([self.groups[position] for position in groups]), tuple(nests))
-        origins = tuple(_origin(self.groups[position]) for position in groups)
+        nested = [self.units[position].nested for position in groups]
+        kernel, origins = Kernel(_kernel_name(nested), tuple(nests)), tuple(map(_origin, nested))
         return KernelStep(kernel, tuple(arguments), tuple(faults), tuple(shared), origins)
 
     def _shared(self, numbers: tuple[int, ...]) -> frozenset[int]:
@@ -251,15 +259,20 @@ class _Builder:
         places = [("slot", self.slot_of[n]) if n in self.slot_of else ("buffer", n) for n in numbers]
         return frozenset(p for p, place in enumerate(places) if places.count(place) > 1)
 
-    def _matmul(self, group: Group) -> MatmulStep:
-        call = group.call
-        views = (self._view(view) for view in (call.left, call.right, call.result_view))
-        return MatmulStep(call.dtype, call.batch, call.rows, call.columns, call.inner, *views, (_origin(group),))
-
-    def _view(self, view: MatrixView) -> PlannedView:
-        return PlannedView(
-            self.buffer_of[view.source], view.offset, view.batch_strides, view.leading, view.transposed
+    def _matmul(self, unit: Unit, groups: list[int]) -> MatmulStep:
+        call = unit.group.call
+        left, right = (self._view(view, view.source) for view in (call.left, call.right))
+        result = self._view(call.result_view, unit.host if unit.host is not None else call.result_view.source)
+        epilogue = self._kernel(groups) if unit.host is not None else None
+        origins = (_origin(unit.group),)
+        return MatmulStep(
+            call.dtype, call.batch, call.rows, call.columns, call.inner, left, right, result, origins, epilogue
         )
+
+    def _view(self, view: MatrixView, value: Value) -> PlannedView:
+        """``view`` in the buffer of ``value``."""
+        number = self.buffer_of[value]
+        return PlannedView(number, view.offset, view.batch_strides, view.leading, view.transposed)
 
 
 def _label(value: Value) -> str:

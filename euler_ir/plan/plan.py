@@ -80,7 +80,12 @@ class PlannedView:
 
 @dataclass(frozen=True)
 class MatmulStep:
-    """``result = left @ right`` for each point of ``batch`` (at most two axes); the result is never transposed."""
+    """``result = left @ right`` for each point of ``batch`` (at most two axes); the result is never transposed.
+
+    ``epilogue``, a launch of one nest, then changes the result where it lies, and writes whatever else it has as
+    outputs. It may run for some rows and columns as soon as these are complete: each of its points reads the result at
+    its own place alone. There is no batch then.
+    """
 
     dtype: DType
     batch: tuple[int, ...]
@@ -91,13 +96,18 @@ class MatmulStep:
     right: PlannedView
     result: PlannedView
     origins: tuple[Origin]
+    epilogue: KernelStep | None = None
 
     def reads(self) -> Iterator[int]:
         yield self.left.buffer
         yield self.right.buffer
+        if self.epilogue is not None:
+            yield from (buffer for buffer in self.epilogue.reads() if buffer != self.result.buffer)
 
     def writes(self) -> Iterator[int]:
         yield self.result.buffer
+        if self.epilogue is not None:
+            yield from self.epilogue.writes()
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,16 @@ def _step(plan: Plan, step: Step) -> list[str]:
         batch = f"{' x '.join(map(str, step.batch))} of " if step.batch else ""
         sizes = f"{batch}{step.rows} x {step.inner} @ {step.inner} x {step.columns}"
         reads = f"{_view(step.left)} @ {_view(step.right)}"
-        return [f"matmul {step.dtype} {sizes}: {reads} -> {_view(step.result)}{scope}"]
+        product = f"matmul {step.dtype} {sizes}: {reads} -> {_view(step.result)}{scope}"
+        if step.epilogue is None:
+            return [product]
+        return [product, f"  epilogue {step.epilogue.kernel.name}", *(f"  {line}" for line in _nests(step.epilogue))]
     moved = sum(work_of(plan, step, nest).nbytes for nest in range(len(step.kernel.nests)))
-    lines = [f"kernel {step.kernel.name}, {moved} bytes moved{scope}"]
+    return [f"kernel {step.kernel.name}, {moved} bytes moved{scope}", *_nests(step)]
+
+
+def _nests(step: KernelStep) -> list[str]:
+    lines = []
     for nest, arguments in zip(step.kernel.nests, step.arguments):
         roles = list(zip(nest.parameters, arguments))
         reads = ", ".join(str(number) for parameter, number in roles if parameter.role == "input")

@@ -136,7 +136,18 @@ def _matmul_work(plan: Plan, step: MatmulStep, _: int) -> Work:
     sizes = f"{step.rows} x {step.inner} x {step.columns} {layout}"
     name = f"matmul {' x '.join(map(str, step.batch))} of {sizes}" if step.batch else f"matmul {sizes}"
     flops = matmul_flops(step.rows, step.inner, step.columns, batch)
-    return Work(name, f"{name} {step.dtype}", (left + right) * size, result * size, flops)
+    work = Work(name, f"{name} {step.dtype}", (left + right) * size, result * size, flops)
+    if step.epilogue is None:
+        return work
+    after = _nest_work(plan, step.epilogue, 0)
+    inside = plan.buffers[step.result.buffer].type.nbytes  # the result goes to the epilogue and back in the cache
+    return Work(
+        f"{name} + {after.name}",
+        f"{work.structure} {after.structure}",
+        work.read_bytes + after.read_bytes - inside,
+        after.written_bytes,
+        flops + after.flops,
+    )
 
 
 def _items(view: PlannedView, batch: tuple[int, ...]) -> int:

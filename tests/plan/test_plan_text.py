@@ -21,21 +21,19 @@ plan @small {
   buffer 1 w: f32[8, 8], 256 bytes, parameter
   buffer 2 y: f32[4, 8], 128 bytes, output
   buffer 3 x: f32[4, 8], 128 bytes, output
-  buffer 4 matmul: f32[4, 8], 128 bytes, arena + 0, phases 1 to 2
-  buffer 5 tanh: f32[4, 8], 128 bytes, arena + 0, phases 2 to 3
+  buffer 4 tanh: f32[4, 8], 128 bytes, arena + 0, phases 1 to 2
   phase 0:
     copy 0 -> 3, 128 bytes
   phase 1:
     matmul f32 4 x 8 @ 8 x 8: 0[ld 8] @ 1[ld 8] -> 4[ld 8]
+      epilogue tanh
+        nest over 4 x 8: 4 -> 4
   phase 2:
-    kernel tanh, 256 bytes moved
-      nest over 32: 4 -> 5
+    matmul f32 4 x 8 @ 8 x 8: 4[ld 8] @ 1[ld 8] -> 2[ld 8]
   phase 3:
-    matmul f32 4 x 8 @ 8 x 8: 5[ld 8] @ 1[ld 8] -> 2[ld 8]
-  phase 4:
     kernel pointwise, 512 bytes moved
       nest over 64: 1 -> 1
-  2 kernels of 2 loop nests, 2 matrix products
+  1 kernels of 1 loop nests, 2 matrix products
   arena 128 bytes, least possible 128
 }
 """

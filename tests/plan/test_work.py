@@ -113,10 +113,22 @@ def test_a_copy_and_the_kinds_of_steps():
 def test_equal_code_has_equal_structure():
     def build():
         x, y = ei.input("x", (4, 8)), ei.input("y", (8, 8))
-        ei.output(a=ei.exp(x @ y), b=ei.exp(x @ ei.exp(y)), c=ei.tanh(x))
+        ei.output(a=ei.exp(x @ y), b=ei.exp(x @ ei.exp(y)), c=ei.tanh(x), d=x @ ei.tanh(y))
 
+    # Two products with an exp as their epilogue, one without, an exp, a tanh of the same size, and a larger one.
     structures = [work.structure for work in works(build)]
-    assert len(structures) == 6 and len(set(structures)) == 4
+    assert len(structures) == 6 and len(set(structures)) == 5
+
+
+def test_an_epilogue_counts_what_it_reads_and_writes_beside_the_product():
+    def build():
+        x, y, bias = ei.input("x", (4, 8)), ei.input("y", (8, 16)), ei.input("bias", (16,))
+        h = x @ y + bias
+        ei.output(h=h, r=ei.relu(h))
+
+    (work,) = works(build)
+    assert (work.read_bytes, work.written_bytes) == (4 * (4 * 8 + 8 * 16 + 16), 4 * 2 * 4 * 16)
+    assert work.flops == 2 * 4 * 8 * 16 + 4 * 16 + 4 * 16
 
 
 def test_steps_say_where_they_come_from():

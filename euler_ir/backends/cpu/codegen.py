@@ -23,7 +23,7 @@ from euler_ir.backends.cpu.indexing import Scope
 from euler_ir.backends.cpu.reductions import Accumulator
 from euler_ir.backends.cpu.scalar_ops import cast, emit_compute
 from euler_ir.backends.cpu.widths import loop_width, nest_width, task_count, tile_of, vector_count, vectors_per_task
-from euler_ir.backends.cpu.writer import Code, Register, constant, first_lanes, register_element
+from euler_ir.backends.cpu.writer import Code, Register, constant, first_lanes, lane_constants, register_element
 from euler_ir.dtypes import DTYPES, DType, i64
 from euler_ir.index import Axis, Index
 from euler_ir.loops.kernel import CheckIndex, Compute, Constant, IndexValue, Load, Loop, Nest, Statement, Store
@@ -55,13 +55,13 @@ class NestModules:
     def __init__(self) -> None:
         #: The LLVM IR text of each module by the symbol of the one function it exports.
         self.texts: dict[str, str] = {}
-        self._symbols: dict[tuple[str, frozenset[int]], str] = {}
+        self._symbols: dict[tuple[str, frozenset[int], bool], str] = {}
 
-    def add(self, nest: Nest, in_place: frozenset[int] = frozenset()) -> str:
+    def add(self, nest: Nest, in_place: frozenset[int] = frozenset(), by_parts: bool = False) -> str:
         """The symbol of the function of ``nest``, which says what it does; see `emit_nest`."""
-        key = (structural_key(nest), in_place)
+        key = (structural_key(nest), in_place, by_parts)
         if key not in self._symbols:
-            function = emit_nest(nest, "nest", in_place)
+            function = emit_nest(nest, "nest", in_place, by_parts)
             symbol = f"nest_{hashlib.sha256(function.text.encode()).hexdigest()[:16]}"
             definition = function.text.replace("@nest(", f"@{symbol}(", 1)
             self.texts[symbol] = "\n".join((*sorted(function.helpers), definition))
@@ -69,14 +69,19 @@ class NestModules:
         return self._symbols[key]
 
 
-def emit_nest(nest: Nest, symbol: str, in_place: frozenset[int] = frozenset()) -> NestFunction:
+def emit_nest(
+    nest: Nest, symbol: str, in_place: frozenset[int] = frozenset(), by_parts: bool = False
+) -> NestFunction:
     """``void symbol(i64 begin, i64 end, ptr faults, ptr ...)``: runs tasks begin .. end - 1 of `task_count`.
+
+    With ``by_parts`` it is ``void symbol(i64 row, i64 row_end, i64 column, i64 column_end, ptr faults, ptr ...)``: columns
+    are points along the last axis, a vector one, and rows those of the axes before it, counted row-major.
 
     The last pointers are those of ``nest.parameters``, in order. Those at the positions ``in_place`` may share memory
     with each other, element for element. ``faults`` points to an i32, 0 at first: an index out of range leaves its
     fault number there, the first one stays.
     """
-    return _Emitter(nest, in_place).function(symbol)
+    return _Emitter(nest, in_place).function(symbol, by_parts)
 
 
 class _Emitter:
@@ -92,7 +97,7 @@ class _Emitter:
         self.dtypes: dict[str, DType] = {}
         self.places: dict[str, memory.Place] = {}
 
-    def function(self, symbol: str) -> NestFunction:
+    def function(self, symbol: str, by_parts: bool) -> NestFunction:
         nest, code = self.nest, self.code
         pointers = []
         for number, buffer in enumerate(nest.parameters):
@@ -101,8 +106,14 @@ class _Emitter:
         for buffer in nest.locals:
             array = code.allocate(memory.memory_element(buffer.dtype), max(buffer.size, 1) * self.width, 64)
             self.places[buffer.name] = memory.Place(array.text, buffer.dtype, self.width)
-        self._tasks()
-        parameters = ", ".join(["i64 %begin", "i64 %end", "ptr %faults", *pointers])
+        if by_parts:
+            self.rows = None
+            self._part()
+            limits = ["i64 %row", "i64 %row_end", "i64 %column", "i64 %column_end"]
+        else:
+            self._tasks()
+            limits = ["i64 %begin", "i64 %end"]
+        parameters = ", ".join([*limits, "ptr %faults", *pointers])
         text = f"define void @{symbol}({parameters}) nounwind {{\n{code.body()}\n}}\n"
         return NestFunction(text, frozenset(code.helpers))
 
@@ -129,6 +140,24 @@ class _Emitter:
                 self._vectors_of_block(each, block)
             else:
                 self._tiles_of_block(each, block)
+
+    def _part(self) -> None:
+        """All points of some rows and columns."""
+        code, axis, width = self.code, self.nest.axes[-1], self.width
+        shared = {self.nest.parameters[position].name for position in self.in_place}
+        column, column_end = Register("%column", "i64"), Register("%column_end", "i64")
+        rest = code.binary("urem", code.binary("sub", column_end, column), constant(width, "i64"))
+        whole_end = code.binary("sub", column_end, rest)
+        body = hoist(self.nest.body, shared)
+        with code.loop(Register("%row", "i64"), Register("%row_end", "i64"), 1, nonempty=False) as row:
+            self._place_axes(self.nest.axes[:-1], 1, row)
+            once, each = split_invariant(body, (axis,), shared | buffers_stored(body))
+            self._statements(once)
+            action = functools.partial(self._statements, each)
+            self._steps(axis, width, column, whole_end, False, action)
+            with code.when(code.compare("icmp ne", rest, constant(0, "i64"))):
+                lanes = lane_constants(list(range(width)), "i64")
+                self._at(axis, width, whole_end, code.compare("icmp ult", lanes, rest), action)
 
     def _place_axes(self, outer: tuple[Axis, ...], blocks: int, task: Register) -> Register:
         """Say where ``outer`` stand in ``task``; gives the number of its block along the vector axis."""

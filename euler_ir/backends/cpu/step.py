@@ -11,6 +11,7 @@ every `Mark`.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from euler_ir.backends.cpu import openblas
@@ -62,7 +63,8 @@ class StepWriter:
         self.nests = NestModules()
         self.products = ProductModules(threads)
         self.lines: list[str] = []
-        self.parameters: dict[str, int] = {}
+        self.parameters: dict[str, str] = {}
+        self.functions: list[str] = []
         self.counter = 0
         outside = [n for n, buffer in enumerate(plan.buffers) if buffer.place != "arena"]
         self.slots = {number: position + HEADER for position, number in enumerate(outside)}
@@ -79,14 +81,8 @@ class StepWriter:
             if number != phases[-1][0]:
                 self.lines.append("  call void @eir_barrier(ptr %barrier, i32 %threads)")
                 self._mark(Mark(number))
-        declarations = [
-            f"declare void @{symbol}(i64, i64, ptr{', ptr' * count})" for symbol, count in self.parameters.items()
-        ]
-        pointers = [
-            f"  %slot{position} = getelementptr ptr, ptr %argument, i64 {position}\n"
-            f"  %p{position} = load ptr, ptr %slot{position}"
-            for position in (*range(HEADER), *self.slots.values())
-        ]
+        declarations = [f"declare void @{symbol}({kinds})" for symbol, kinds in self.parameters.items()]
+        pointers = self._load_slots((*range(HEADER), *self.slots.values()))
         own = [
             "  %wide.thread = zext i32 %thread to i64",
             f"  %scratch = getelementptr [{self.scratch_bytes} x i8], ptr %p3, i64 %wide.thread",
@@ -104,6 +100,7 @@ class StepWriter:
             + self.products.declarations()
             + "\n"
             + openblas.gemm_ir()
+            + "".join(self.functions)
             + f"define void @{STEP_SYMBOL}(i32 %thread, i32 %threads, ptr %argument, ptr %barrier) nounwind {{\n"
             + f"entry:\n{body}\n  ret void\n}}\n"
         )
@@ -129,10 +126,21 @@ class StepWriter:
         self.counter += 1
         return f"%{stem}{self.counter}"
 
+    def _slot(self, buffer: int) -> int:
+        """Which pointer of the argument a buffer is reached by."""
+        return 0 if self.plan.buffers[buffer].place == "arena" else self.slots[buffer]
+
+    def _load_slots(self, slots: Iterable[int]) -> list[str]:
+        """Load pointers of the argument, each once."""
+        return [
+            f"  %slot{slot} = getelementptr ptr, ptr %argument, i64 {slot}\n  %p{slot} = load ptr, ptr %slot{slot}"
+            for slot in slots
+        ]
+
     def _pointer(self, buffer: int, offset: int = 0) -> str:
         """A register that points ``offset`` bytes into a buffer."""
         planned = self.plan.buffers[buffer]
-        base = "%p0" if planned.place == "arena" else f"%p{self.slots[buffer]}"
+        base = f"%p{self._slot(buffer)}"
         offset += planned.offset
         if not offset:
             return base
@@ -160,7 +168,7 @@ class StepWriter:
         if not tasks:
             return turn
         symbol = self.nests.add(nest, step.shared[position])
-        self.parameters[symbol] = len(nest.parameters)
+        self.parameters[symbol] = "i64, i64" + ", ptr" * (1 + len(nest.parameters))
         begin, end = self._share(tasks, turn)
         fault = self._name("fault")
         self.lines.append(f"  {fault} = getelementptr i32, ptr %p1, i64 {step.faults[position]}")
@@ -186,7 +194,28 @@ class StepWriter:
         if openblas.is_better(step):
             self.lines.append(openblas.call(step, *pointers))
         else:
-            self.lines.append(self.products.call(step, *pointers))
+            self.lines.append(self.products.call(step, *pointers, self._epilogue(step.epilogue)))
+
+    def _epilogue(self, step: KernelStep | None) -> str:
+        """A function that runs the nest of ``step`` for some rows and columns; null when there is none."""
+        if step is None:
+            return "null"
+        (nest,), (arguments,), (shared,) = step.kernel.nests, step.arguments, step.shared
+        symbol = self.nests.add(nest, shared, by_parts=True)
+        self.parameters[symbol] = "i64, i64, i64, i64" + ", ptr" * (1 + len(arguments))
+        function = f"@epilogue{len(self.functions)}"
+        outside, self.lines = self.lines, []
+        slots = {self._slot(buffer) for buffer in arguments}
+        pointers = "".join(f", ptr {self._pointer(buffer)}" for buffer in arguments)
+        lines = [*self._load_slots(sorted(slots)), *self.lines]
+        self.lines = outside
+        limits = "i64 %row, i64 %row_end, i64 %column, i64 %column_end"
+        self.functions.append(
+            f"define internal void {function}(ptr %argument, {limits}) nounwind {{\n"
+            + "\n".join(lines)
+            + f"\n  call void @{symbol}({limits}, ptr null{pointers})\n  ret void\n}}\n"
+        )
+        return function
 
     def _copy(self, step: CopyStep) -> None:
         """Each thread copies a contiguous share."""

@@ -20,9 +20,9 @@ class ProductModules:
         self.scratch = 0
         self.texts: dict[str, str] = {}
 
-    def call(self, step: MatmulStep, left: str, right: str, result: str) -> str:
+    def call(self, step: MatmulStep, left: str, right: str, result: str, epilogue: str) -> str:
         """The call for ``step`` on these pointers, as a line of the step function, where ``%wide.thread`` is this
-        thread's number and ``%scratch`` its own memory.
+        thread's number, ``%scratch`` its own memory, and ``%argument`` what is passed on to the ``epilogue``.
         """
         tile = best_tile(step.dtype)
         items = 1
@@ -34,7 +34,7 @@ class ProductModules:
         blocks = choose_blocks(tile, -(-step.rows // grid[0]), -(-step.columns // grid[1]), step.inner)
         left_bytes, right_bytes = (size * step.dtype.itemsize for size in blocks.scratch(tile))
         self.scratch = max(self.scratch, left_bytes + right_bytes)
-        return self._line(tile, step, grid, blocks, (left, right, result), left_bytes)
+        return self._line(tile, step, grid, blocks, (left, right, result, epilogue), left_bytes)
 
     def _line(self, tile: Tile, step: MatmulStep, grid, blocks: Blocks, pointers, left_bytes: int) -> str:
         left_row, left_inner = _steps(step.left)
@@ -52,7 +52,7 @@ class ProductModules:
             "rows": step.rows,
             "columns": step.columns,
             "inner": step.inner,
-            **dict(zip(("left", "right", "result"), pointers)),
+            **dict(zip(("left", "right", "result", "epilogue"), pointers)),
             "left_row": left_row,
             "left_inner": left_inner,
             "right_column": right_column,
@@ -69,8 +69,7 @@ class ProductModules:
             "rest_tile": f"@{self._tile(tile, step.rows % tile.rows or tile.rows)}",
             "scratch": "%scratch",
             "left_bytes": left_bytes,
-            "finish": "null",
-            "context": "null",
+            "context": "%argument",
         }
         self._tile(tile, tile.rows)
         self.texts[product_symbol(tile)] = product_ir(tile).module()

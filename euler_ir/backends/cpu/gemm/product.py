@@ -21,8 +21,8 @@ _LEFT_BYTES = 320 * 1024
 """Packed blocks of the left operand that stay in the second-level cache."""
 _RIGHT_BYTES = 3 * 1024 * 1024
 """Packed blocks of the right operand that stay in a thread's part of the last-level cache."""
-_FINISHED_COLUMNS = 128
-"""Columns of a block that are finished (see `product_ir`) at a time, while they are in the nearest caches."""
+_EPILOGUE_COLUMNS = 128
+"""Columns of a block that the epilogue takes at a time, while they are in the nearest caches."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def choose_blocks(tile: Tile, rows: int, columns: int, inner: int) -> Blocks:
     height = _even(rows, most_rows, tile.rows)
     if height >= rows:
         # The left block is packed once; each part of the right one is used up while it is near.
-        most_columns = _FINISHED_COLUMNS
+        most_columns = _EPILOGUE_COLUMNS
     return Blocks(height, _even(columns, most_columns, tile.columns), steps)
 
 
@@ -110,7 +110,7 @@ ARGUMENTS = {
     "rest_tile": "ptr",  # the tile of the rows that are left over
     "scratch": "ptr",  # memory of this thread alone for the packed blocks: the left one, then the right one
     "left_bytes": "i64",
-    "finish": "ptr",  # void (ptr context, i64 row, i64 row_end, i64 column, i64 column_end), or null
+    "epilogue": "ptr",  # void (ptr context, i64 row, i64 row_end, i64 column, i64 column_end), or null
     "context": "ptr",
 }
 
@@ -123,7 +123,7 @@ def product_symbol(tile: Tile) -> str:
 def product_ir(tile: Tile) -> Definition:
     """The function ``void @eir_product_f32(...)``: one thread's part of a batch of products; see `ARGUMENTS`.
 
-    ``finish`` is called for each part of the result once it is complete, while it is in the cache; there is no batch
+    ``epilogue`` is called for each part of the result once it is complete, while it is in the cache; there is no batch
     then. `Blocks.scratch` says how much scratch there must be.
     """
     return _ProductWriter(tile).function()
@@ -181,8 +181,8 @@ class _ProductWriter:
                 has_begun = code.compare("icmp sgt", k, constant(0, "i64"))
                 self.accumulate = code.binary("or", has_begun, argument["accumulate"])
                 is_last = code.compare("icmp eq", code.binary("add", k, self.steps), argument["inner"])
-                has_finish = code.compare("icmp ne", argument["finish"], Register("null", "ptr"))
-                self.is_finished = code.binary("and", is_last, has_finish)
+                has_epilogue = code.compare("icmp ne", argument["epilogue"], Register("null", "ptr"))
+                self.is_complete = code.binary("and", is_last, has_epilogue)
                 self._right_blocks()
 
     def _part(self, size: Register, unit: int, part: Register, parts: Register) -> tuple[Register, Register]:
@@ -231,8 +231,8 @@ class _ProductWriter:
         """The result's part at (row, column): all of its tiles, a few columns of them at a time."""
         code = self.code
         corner = self._at(self.pointer["result"], code.binary("mul", row, self.argument["leading"]))
-        with code.loop(constant(0, "i64"), width, _FINISHED_COLUMNS, nonempty=True) as group:
-            group_width = self._rest(width, group, constant(_FINISHED_COLUMNS, "i64"))
+        with code.loop(constant(0, "i64"), width, _EPILOGUE_COLUMNS, nonempty=True) as group:
+            group_width = self._rest(width, group, constant(_EPILOGUE_COLUMNS, "i64"))
             group_end = code.binary("add", group, group_width)
             with code.loop(group, group_end, self.tile.columns, nonempty=True) as across:
                 panel = self._at(self.packed["right"], code.binary("mul", across, self.steps))
@@ -240,11 +240,11 @@ class _ProductWriter:
                 columns = self._rest(width, across, constant(self.tile.columns, "i64"))
                 with code.loop(constant(0, "i64"), height, self.tile.rows, nonempty=True) as down:
                     self._tile(down, height, panel, top, columns)
-            with code.when(self.is_finished):
+            with code.when(self.is_complete):
                 first = code.binary("add", column, group)
                 edges = (row, code.binary("add", row, height), first, code.binary("add", first, group_width))
                 operands = ", ".join(value.typed for value in (self.argument["context"], *edges))
-                code.line(f"call void {self.argument['finish'].text}({operands})")
+                code.line(f"call void {self.argument['epilogue'].text}({operands})")
 
     def _tile(self, down: Register, height: Register, panel: Register, top: Register, columns: Register) -> None:
         code, tile, argument = self.code, self.tile, self.argument

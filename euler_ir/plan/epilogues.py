@@ -1,0 +1,107 @@
+"""Elementwise nests that run inside of the product whose result they read: part by part, while it is in the cache.
+
+The product then waits for what its epilogue reads, and its result lies where an output of the epilogue will: each element
+of the one becomes one of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from euler_ir.graph import Value
+from euler_ir.index import Index, linearize
+from euler_ir.loops.kernel import Compute, Constant, IndexValue, Load, Nest, Store
+from euler_ir.loops.lower import LoweredGroup, lower
+from euler_ir.passes.fuse import Group
+from euler_ir.passes.library_calls import MatmulCall
+from euler_ir.plan.in_place import Accesses
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What runs as one: the nest of a group, a call, or a call and then, as its epilogue, the nest of a group that alone
+    reads its result. That result has no buffer: it shares that of ``host``, one of the outputs.
+
+    ``group`` is all of it, ``lowered`` the nest and ``nested`` the group that this comes from.
+    """
+
+    group: Group
+    lowered: LoweredGroup | None = None
+    nested: Group | None = None
+    host: Value | None = None
+
+    @property
+    def product(self) -> Value | None:
+        """The result that the epilogue reads."""
+        return None if self.host is None else self.group.call.results[0]
+
+
+def units(groups: Sequence[Group], results: Collection[Value], updates: Collection[Value]) -> list[Unit]:
+    """One unit a group, but for calls that have found an epilogue, in an order that runs.
+
+    ``results`` are needed after the last group; ``updates`` may be written over what they replace while the product
+    still reads it, so they host nothing.
+    """
+    readers: dict[Value, list[Group]] = {}
+    calls: dict[Value, Group] = {}
+    for group in groups:
+        for value in group.inputs:
+            readers.setdefault(value, []).append(group)
+        if isinstance(group.call, MatmulCall):
+            calls[group.call.results[0]] = group
+    alone = {value for value, reading in readers.items() if len(reading) == 1 and value not in results}
+    joined: dict[Group, Unit | None] = {}
+    for group in groups:
+        for value in group.inputs if group.kind == "pointwise" else ():
+            unit = _join(calls[value], group, updates) if value in calls and value in alone else None
+            if unit is not None:
+                joined[group] = unit
+                joined[calls[value]] = None
+                break
+    found = (joined[group] if group in joined else _alone(group) for group in groups)
+    return [unit for unit in found if unit is not None]
+
+
+def _alone(group: Group) -> Unit:
+    return Unit(group) if group.call is not None else Unit(group, lower(group), group)
+
+
+def _join(product: Group, group: Group, updates: Collection[Value]) -> Unit | None:
+    """``product`` with ``group`` as its epilogue, or None where that does not fit."""
+    call, (result,) = product.call, product.call.results
+    view = call.result_view
+    is_whole = not call.batch and view.offset == 0 and view.leading == call.columns
+    if not is_whole or min(call.rows, call.columns) == 1:
+        return None
+    lowered = lower(group, columns=call.columns)
+    names = dict(zip(lowered.arguments, (buffer.name for buffer in lowered.nest.parameters)))
+    if not _runs_by_parts(lowered.nest, call.columns, names[result]):
+        return None
+    accesses = Accesses(lowered.nest)
+    for value in group.outputs:
+        fits = (value.dtype, value.size) == (result.dtype, result.size) and value not in updates
+        if fits and accesses.can_overwrite(names[result], names[value]):
+            inputs = dict.fromkeys((*product.inputs, *(other for other in group.inputs if other is not result)))
+            merged = replace(
+                group, kind=product.kind, call=call, ops=[*product.ops, *group.ops], inputs=tuple(inputs)
+            )
+            return Unit(merged, lowered, group, value)
+    return None
+
+
+def _runs_by_parts(nest: Nest, columns: int, product: str) -> bool:
+    """Whether ``nest`` can run for any rows and columns alone: plain statements over rows and columns, each point of
+    which reads ``product`` at its own place, and neighbours read neighbours.
+    """
+    simple = all(isinstance(statement, (Constant, IndexValue, Compute, Load, Store)) for statement in nest.body)
+    if not simple or not nest.vector or nest.axes[-1].extent != columns:
+        return False
+    here = linearize(tuple(map(Index.of, nest.axes)), tuple(axis.extent for axis in nest.axes))
+    return all(
+        load.index == here and not load.conditions
+        if load.buffer == product
+        else load.index.coefficient(nest.axes[-1]) in (0, 1)
+        for load in nest.body
+        if isinstance(load, Load)
+    )
