@@ -105,22 +105,30 @@ def test_a_buffer_outside_of_the_arena_is_found(plan, offset):
             check_memory(moved(plan, number, offset=offset))
 
 
+def dependent(phases):
+    """The numbers of phases whose next one reads what they write."""
+    for number, (phase, following) in enumerate(zip(phases, phases[1:])):
+        written = {buffer for step in phase for buffer in step.writes()}
+        if written & {buffer for step in following for buffer in step.reads()}:
+            yield number
+
+
 def test_phases_in_another_order_are_found(plan):
     phases = list(plan.phases)
-    for number in range(1, len(phases) - 1):  # phase 0 copies the input to its output: at any time
-        if phases[number] and phases[number + 1]:
-            swapped = [*phases[:number], phases[number + 1], phases[number], *phases[number + 2 :]]
-            with pytest.raises(ei.VerifyError):
-                check_memory(replace(plan, phases=tuple(swapped)))
+    numbers = list(dependent(phases))
+    assert len(numbers) > 3
+    for number in numbers:
+        swapped = [*phases[:number], phases[number + 1], phases[number], *phases[number + 2 :]]
+        with pytest.raises(ei.VerifyError):
+            check_memory(replace(plan, phases=tuple(swapped)))
 
 
 def test_phases_run_as_one_are_found(plan):
     phases = plan.phases
-    for number in range(1, len(phases) - 1):  # phase 0 copies the input to its output: at any time
-        if phases[number] and phases[number + 1]:
-            joined = (*phases[:number], phases[number] + phases[number + 1], *phases[number + 2 :])
-            with pytest.raises(ei.VerifyError):
-                check_memory(replace(plan, phases=joined))
+    for number in dependent(phases):
+        joined = (*phases[:number], phases[number] + phases[number + 1], *phases[number + 2 :])
+        with pytest.raises(ei.VerifyError):
+            check_memory(replace(plan, phases=joined))
 
 
 def test_a_step_left_out_is_found(plan):
