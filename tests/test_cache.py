@@ -332,8 +332,8 @@ def test_command_on_what_is_no_cache(folder, capsys, monkeypatch):
 
 def compilations(monkeypatch):
     """A list that grows by the text of each module that is compiled in earnest."""
-    texts, really = [], jit._optimized
-    monkeypatch.setattr(jit, "_optimized", lambda text, pipeline: texts.append(text) or really(text, pipeline))
+    texts, really = [], jit._Compiler.optimized
+    monkeypatch.setattr(jit._Compiler, "optimized", lambda compiler, text: texts.append(text) or really(compiler, text))
     return texts
 
 
@@ -390,8 +390,8 @@ def test_another_process_finds_the_objects(folder):
         import numpy as np
         import euler_ir as ei
         from euler_ir.backends.cpu import jit
-        really, count = jit._optimized, []
-        jit._optimized = lambda *module: count.append(1) or really(*module)
+        really, count = jit._Compiler.optimized, []
+        jit._Compiler.optimized = lambda *arguments: count.append(1) or really(*arguments)
         with ei.Graph("g") as graph:
             ei.output(y=ei.exp(ei.input("x", (5,))))
         print(ei.compile(graph)(x=np.arange(5, dtype=np.float32))["y"].tobytes().hex(), bool(count))

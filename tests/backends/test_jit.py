@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import mmap
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +96,28 @@ def test_several_threads_compile():
     for thread in threads:
         thread.join()
     assert results == {i: i for i in range(8)}
+
+
+def test_code_outlives_its_linker():
+    data = jit.compile_object(ADD)
+    kept = [jit.LoadedCode([data], ["add"]) for _ in range(2 * jit._LIBRARIES_PER_LINKER)]
+    assert {call(code, "add", 20, 22) for code in kept} == {42}
+    del kept[::2]
+    assert {call(code, "add", 20, 22) for code in kept} == {42}
+
+
+def test_nothing_is_kept_of_what_was_compiled_and_linked(monkeypatch):
+    monkeypatch.setenv("EULER_IR_CACHE", "off")
+
+    def pages():
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    def work(times):
+        for _ in range(times):
+            jit.LoadedCode([jit.compile_object(ADD)], ["add"])
+
+    work(2 * jit._LIBRARIES_PER_LINKER)
+    before = pages()
+    work(4 * jit._LIBRARIES_PER_LINKER)
+    assert (pages() - before) * mmap.PAGESIZE < 1 << 20  # 20 KB a time would be 5 MB

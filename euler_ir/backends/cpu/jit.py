@@ -40,11 +40,6 @@ COMPUTE = Pipeline(
 CALLS = Pipeline((), level=0)
 
 
-@functools.cache
-def _target_machine(level: int) -> llvm.TargetMachine:
-    return _new_target_machine(level)
-
-
 def _new_target_machine(level: int) -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -52,6 +47,37 @@ def _new_target_machine(level: int) -> llvm.TargetMachine:
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=_features(), opt=level, reloc="pic", codemodel="small", jit=True
     )
+
+
+class _Compiler:
+    """A pipeline as LLVM's objects. There is one for good: llvmlite never frees all of a pass manager."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.machine = _new_target_machine(pipeline.level)
+        self._passes = llvm.create_new_module_pass_manager()
+        for name in pipeline.passes:
+            getattr(self._passes, f"add_{name}_pass")()
+        options = llvm.create_pipeline_tuning_options(pipeline.level)
+        self._builder = llvm.create_pass_builder(self.machine, options)
+
+    def optimized(self, text: str) -> llvm.ModuleRef:
+        """The module after the passes. Raises LoweringError if ``text`` is not valid LLVM IR."""
+        try:
+            module = llvm.parse_assembly(text, llvm.create_context())
+            module.verify()
+        except RuntimeError as error:
+            raise LoweringError(
+                "the generated LLVM IR is not valid", details=tuple(str(error).strip().splitlines())
+            ) from None
+        module.triple = self.machine.triple
+        module.data_layout = str(self.machine.target_data)
+        self._passes.run(module, self._builder)
+        return module
+
+
+@functools.cache
+def _compiler(pipeline: Pipeline) -> _Compiler:
+    return _Compiler(pipeline)
 
 
 def _features() -> str:
@@ -84,7 +110,8 @@ def compile_object(llvm_ir_text: str, pipeline: Pipeline = COMPUTE) -> bytes:
     data = cache.load(*key)
     if data is None:
         with _lock:
-            data = _target_machine(pipeline.level).emit_object(_optimized(llvm_ir_text, pipeline))
+            compiler = _compiler(pipeline)
+            data = compiler.machine.emit_object(compiler.optimized(llvm_ir_text))
         cache.store(data, *key)
     return data
 
@@ -92,31 +119,14 @@ def compile_object(llvm_ir_text: str, pipeline: Pipeline = COMPUTE) -> bytes:
 def assembly(llvm_ir_text: str, pipeline: Pipeline = COMPUTE) -> str:
     """The assembly that `compile_object` would encode."""
     with _lock:
-        return _target_machine(pipeline.level).emit_assembly(_optimized(llvm_ir_text, pipeline))
+        compiler = _compiler(pipeline)
+        return compiler.machine.emit_assembly(compiler.optimized(llvm_ir_text))
 
 
 def optimized_ir(llvm_ir_text: str, pipeline: Pipeline = COMPUTE) -> str:
     """The module after the passes, as LLVM IR text."""
     with _lock:
-        return str(_optimized(llvm_ir_text, pipeline))
-
-
-def _optimized(text: str, pipeline: Pipeline) -> llvm.ModuleRef:
-    machine = _target_machine(pipeline.level)
-    try:
-        module = llvm.parse_assembly(text, llvm.create_context())
-        module.verify()
-    except RuntimeError as error:
-        raise LoweringError(
-            "the generated LLVM IR is not valid", details=tuple(str(error).strip().splitlines())
-        ) from None
-    module.triple = machine.triple
-    module.data_layout = str(machine.target_data)
-    passes = llvm.create_new_module_pass_manager()
-    for name in pipeline.passes:
-        getattr(passes, f"add_{name}_pass")()
-    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(pipeline.level)))
-    return module
+        return str(_compiler(pipeline).optimized(llvm_ir_text))
 
 
 def register_symbol(name: str, address: Callable[[], int]) -> None:
@@ -144,8 +154,9 @@ class LoadedCode:
             for symbol, address in _external_symbols.items():
                 if symbol not in exports and any(symbol.encode() in data for data in objects):
                     library.import_symbol(symbol, address())
+            number = next(_library_numbers)
             try:
-                self._linked = library.link(_linker(), f"code{next(_library_numbers)}")
+                self._linked = library.link(_linker(number // _LIBRARIES_PER_LINKER), f"code{number}")
             except RuntimeError as error:
                 raise LoweringError("compiled code cannot be linked", details=(str(error),)) from None
 
@@ -157,7 +168,10 @@ class LoadedCode:
 _external_symbols: dict[str, Callable[[], int]] = {}
 _library_numbers = itertools.count()
 
+# A linker keeps some 9 KB of each library that it ever linked, until it goes with the last of them.
+_LIBRARIES_PER_LINKER = 64
 
-@functools.cache
-def _linker() -> llvm.LLJIT:
+
+@functools.lru_cache(maxsize=1)
+def _linker(generation: int) -> llvm.LLJIT:
     return llvm.create_lljit_compiler(_new_target_machine(COMPUTE.level), use_jit_link=True, suppress_errors=True)
