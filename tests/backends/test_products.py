@@ -7,7 +7,11 @@ import euler_ir as ei
 from euler_ir.backends.cpu.gemm import product, tile
 from euler_ir.backends.cpu.gemm.product import choose_blocks, choose_grid
 from euler_ir.backends.cpu.gemm.tile import best_tile
+from euler_ir.backends.cpu.product_choice import is_for_openblas
+from euler_ir.backends.cpu.program import CpuProgram
+from euler_ir.compiler import lower
 from euler_ir.dtypes import f32, f64
+from euler_ir.plan.memory import check_memory
 
 SIZES = [(2, 2, 2), (12, 7, 32), (13, 64, 33), (70, 1000, 45), (257, 3, 129), (300, 385, 70)]
 LAYOUTS = [(False, False), (False, True), (True, False), (True, True)]
@@ -139,3 +143,70 @@ def test_blocks_cover_a_piece_and_fit_the_scratch_memory(sizes):
         left, right = blocks.scratch(shape)
         assert left >= blocks.rows * blocks.inner and right >= blocks.columns * blocks.inner
         assert (left + right) * dtype.itemsize < 8 << 20
+
+
+# -- generated code or OpenBLAS ----------------------------------------------------------------------------------------
+
+
+def step_of(rows, inner, columns, layout=(False, False)):
+    left, right = operands(rows, inner, columns, layout, f32)
+    (step,) = lower(graph_of(left, right, layout, f32)).plan.steps()
+    return step
+
+
+def timing(generated, by_library):
+    """What `is_for_openblas` asks for the times, and what it was asked."""
+    asked = []
+
+    def seconds(plan, by_openblas):
+        asked.append((plan, by_openblas))
+        return by_library if by_openblas else generated
+
+    return seconds, asked
+
+
+@pytest.fixture
+def empty_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("EULER_IR_CACHE", str(tmp_path))
+
+
+@pytest.mark.parametrize("times, wins", [((1.0, 0.5), True), ((1.0, 0.95), False), ((0.5, 1.0), False)])
+def test_openblas_gets_a_large_product_when_it_is_clearly_faster_and_the_cache_remembers(times, wins, empty_cache):
+    step = step_of(512, 300, 512)
+    seconds, asked = timing(*times)
+    assert is_for_openblas(step, seconds) is wins
+    assert [by_openblas for _, by_openblas in asked] == [False, True]
+    assert is_for_openblas(step, seconds) is wins
+    assert len(asked) == 2
+
+
+def test_nothing_is_tried_for_small_products_nor_without_a_cache(empty_cache, monkeypatch):
+    seconds, asked = timing(1.0, 0.1)
+    assert not is_for_openblas(step_of(64, 64, 64), seconds)
+    assert is_for_openblas(step_of(1, 64, 64), seconds)
+    monkeypatch.setenv("EULER_IR_CACHE", "off")
+    assert not is_for_openblas(step_of(512, 300, 512), seconds)
+    assert not asked
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("sizes", [(130, 65, 257), (1, 40, 30), (30, 40, 1)])
+def test_both_give_the_product(sizes, layout):
+    left, right = operands(*sizes, layout, f32)
+    plan = lower(graph_of(left, right, layout, f32)).plan
+    numbers = {buffer.name: number for number, buffer in enumerate(plan.buffers)}
+    for by_openblas in (False, True):
+        result = np.full((sizes[0], sizes[2]), np.nan, np.float32)
+        program = CpuProgram(plan, 2, by_openblas=by_openblas)
+        program.run({numbers["a"]: left, numbers["b"]: right, numbers["c"]: result})
+        check(result, left, right, layout, f32)
+
+
+def test_what_is_tried_is_the_product_alone(empty_cache):
+    seconds, asked = timing(1.0, 1.0)
+    is_for_openblas(step_of(512, 300, 512, (True, True)), seconds)
+    plan, _ = asked[0]
+    check_memory(plan)
+    (step,) = plan.steps()
+    assert (step.rows, step.inner, step.columns, step.left.transposed) == (512, 300, 512, True)
+    assert [buffer.type.size for buffer in plan.buffers] == [512 * 300, 300 * 512, 512 * 512]

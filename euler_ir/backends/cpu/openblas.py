@@ -47,10 +47,19 @@ def gemm_ir() -> str:
     return _gemm_text("f32", "float", "eir_cblas_s") + _gemm_text("f64", "double", "eir_cblas_d")
 
 
-def is_better(step: MatmulStep) -> bool:
-    """Whether ``step`` is left to OpenBLAS: of a matrix and a vector nothing is used twice, so packing does not pay."""
+def takes(step: MatmulStep) -> bool:
+    """Whether OpenBLAS counts as far as ``step`` needs."""
     leading = (view.leading for view in (step.left, step.right, step.result))
-    return min(step.rows, step.columns) == 1 and max(step.rows, step.columns, step.inner, *leading) <= MAX_EXTENT
+    return max(step.rows, step.columns, step.inner, *leading) <= MAX_EXTENT
+
+
+def description() -> str:
+    """The version of OpenBLAS, how it was built, and the kind of core that it runs as."""
+    configuration, core = (
+        getattr(_library(), f"scipy_openblas_get_{what}") for what in ("config", "corename")
+    )
+    configuration.restype = core.restype = ctypes.c_char_p
+    return f"{configuration().decode()} as {core().decode()}"
 
 
 def call(step: MatmulStep, left: str, right: str, result: str) -> str:

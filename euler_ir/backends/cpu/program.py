@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import os
 import threading
+import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import starmap
 
 import numpy as np
 
 from euler_ir.backends.base import Program, raise_fault
 from euler_ir.backends.cpu.jit import CALLS, COMPUTE, LoadedCode, assembly, compile_object, optimized_ir
+from euler_ir.backends.cpu.product_choice import is_for_openblas
 from euler_ir.backends.cpu.step import HEADER, STEP_SYMBOL, StepWriter
 from euler_ir.backends.cpu.worker_pool import get_pool
 from euler_ir.errors import LoweringError
-from euler_ir.plan.plan import Plan
+from euler_ir.plan.plan import MatmulStep, Plan
 
 
 class CpuProgram(Program):
@@ -25,13 +28,16 @@ class CpuProgram(Program):
 
     ``threads`` is the number of worker threads (by default all cores); it never changes a bit of the result. In a
     ``timed`` program they read the clock: after a run ``times``, i64[threads, 1 + len(marks)], holds in nanoseconds when
-    each began and when it came to each of ``marks``.
+    each began and when it came to each of ``marks``. ``by_openblas`` says that OpenBLAS does all products, or none; else
+    see `product_choice`.
     """
 
-    def __init__(self, plan: Plan, threads: int | None = None, timed: bool = False) -> None:
+    def __init__(
+        self, plan: Plan, threads: int | None = None, timed: bool = False, by_openblas: bool | None = None
+    ) -> None:
         self.plan = plan
         self.pool = get_pool(threads)
-        self._writer = StepWriter(plan, self.pool.threads, timed)
+        self._writer = StepWriter(plan, self.pool.threads, self._chooser(by_openblas), timed)
         self._modules = {self._writer.step_module(): CALLS}
         self._modules |= dict.fromkeys(self._writer.nests.texts.values(), COMPUTE)
         self._modules |= dict.fromkeys(self._writer.products.texts.values(), COMPUTE)
@@ -62,6 +68,11 @@ class CpuProgram(Program):
         for first, local in enumerate(faults):
             if local:
                 raise_fault(self.plan, first + local - 1)
+
+    def _chooser(self, by_openblas: bool | None) -> Callable[[MatmulStep], bool]:
+        if by_openblas is not None:
+            return lambda step: by_openblas
+        return functools.partial(is_for_openblas, seconds=functools.partial(_seconds, self.pool.threads))
 
     @property
     def times(self) -> np.ndarray:
@@ -105,6 +116,18 @@ def allocate_arena(nbytes: int) -> np.ndarray:
     if hasattr(mmap, "MADV_HUGEPAGE"):
         pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, np.uint8)
+
+
+def _seconds(threads: int, plan: Plan, by_openblas: bool) -> float:
+    """The best time of a few runs of ``plan``, after one that warms up."""
+    program = CpuProgram(plan, threads, by_openblas=by_openblas)
+    arrays = {n: np.ones(buffer.type.shape, buffer.type.dtype.numpy) for n, buffer in enumerate(plan.buffers)}
+    taken = []
+    for _ in range(4):
+        start = time.perf_counter()
+        program.run(arrays)
+        taken.append(time.perf_counter() - start)
+    return min(taken[1:])
 
 
 def _pointer(array: np.ndarray) -> int:

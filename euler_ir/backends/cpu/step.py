@@ -11,7 +11,7 @@ every `Mark`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from euler_ir.backends.cpu import openblas
@@ -55,9 +55,12 @@ class StepWriter:
     those of thread t stand from ``t * (1 + len(marks))`` on.
     """
 
-    def __init__(self, plan: Plan, threads: int, timed: bool = False) -> None:
+    def __init__(
+        self, plan: Plan, threads: int, for_openblas: Callable[[MatmulStep], bool], timed: bool = False
+    ) -> None:
         self.plan = plan
         self.threads = threads
+        self.for_openblas = for_openblas
         self.timed = timed
         self.marks: list[Mark] = []
         self.nests = NestModules()
@@ -191,7 +194,7 @@ class StepWriter:
     def _matmul(self, step: MatmulStep) -> None:
         views = (step.left, step.right, step.result)
         pointers = [self._pointer(view.buffer, view.offset * step.dtype.itemsize) for view in views]
-        if openblas.is_better(step):
+        if self.for_openblas(step):
             self.lines.append(openblas.call(step, *pointers))
         else:
             self.lines.append(self.products.call(step, *pointers, self._epilogue(step.epilogue)))
