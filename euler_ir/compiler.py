@@ -7,16 +7,19 @@ import gc
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
 from euler_ir.dtypes import as_dtype, convert
-from euler_ir.errors import DTypeError, ExecutionError, GraphError
+from euler_ir.errors import DTypeError, ExecutionError, GraphError, LoweringError
 from euler_ir.graph import Graph, Value
 from euler_ir.passes.fuse import FusedGraph, fuse
 from euler_ir.passes.manager import OnPass, Pass, PassManager
 from euler_ir.passes.pipeline import PIPELINE
+from euler_ir.passes.rematerialize import Rematerialize
 from euler_ir.plan.build import build_plan
+from euler_ir.plan.footprint import Footprint, footprint, readable
 from euler_ir.plan.plan import Plan
 from euler_ir.state import State, check_array
 from euler_ir.verify import verify
@@ -34,16 +37,44 @@ class Stages:
 
 
 def lower(
-    graph: Graph, passes: Sequence[Pass] = PIPELINE, verify_each: bool = False, on_pass: OnPass | None = None
+    graph: Graph,
+    passes: Sequence[Pass] = PIPELINE,
+    verify_each: bool = False,
+    on_pass: OnPass | None = None,
+    memory_budget: int | None = None,
 ) -> Stages:
     """``graph`` at every level below it, down to the plan, which is the same for every backend.
 
     ``passes`` must leave primitive operators that fusion knows; see ``PassManager`` for ``verify_each`` and ``on_pass``.
+    Where the plan needs more than ``memory_budget`` bytes, values are computed again instead of kept, as little as fits.
+    Raises LoweringError when nothing fits.
     """
     with _collector_at_rest():
         optimized = PassManager(passes, verify_each, on_pass).run(graph)
-        fused = fuse(optimized)
-        return Stages(optimized, fused, build_plan(fused))
+        stages = _planned(optimized)
+        if memory_budget is None or footprint(stages.plan).total <= memory_budget:
+            return stages
+        tried = [stages]
+        for each in (Rematerialize(), Rematerialize(products=True), Rematerialize(products=True, long_pieces=True)):
+            stages = _planned(PassManager((each,), verify_each, on_pass).run(optimized))
+            if footprint(stages.plan).total <= memory_budget:
+                return stages
+            tried.append(stages)
+    _raise_over_budget(graph, [footprint(stages.plan) for stages in tried], memory_budget)
+
+
+def _planned(optimized: Graph) -> Stages:
+    fused = fuse(optimized)
+    return Stages(optimized, fused, build_plan(fused))
+
+
+def _raise_over_budget(graph: Graph, tried: Sequence[Footprint], budget: int) -> NoReturn:
+    least = min(tried, key=lambda needs: needs.total)
+    raise LoweringError(
+        f"{graph.name!r} needs {readable(least.total)} at least, and the budget is {readable(budget)}",
+        details=(f"without a budget it needs {readable(tried[0].total)}", *str(least).splitlines()),
+        hint="a smaller batch needs less, since most of it is proportional to the batch",
+    )
 
 
 @contextlib.contextmanager
@@ -79,6 +110,11 @@ class Executable:
     @property
     def plan(self) -> Plan:
         return self.stages.plan
+
+    @property
+    def memory(self) -> Footprint:
+        """The bytes that a call needs, known before the first one: what is in them, and whose most of them are."""
+        return footprint(self.plan, self.program.scratch_bytes)
 
     def __call__(self, state: State | None = None, /, **inputs) -> dict[str, np.ndarray]:
         """Run once. Inputs are arrays of the declared shapes, or what numpy makes arrays of without losing anything.
@@ -158,21 +194,31 @@ def _as_input(name: str, leaf: Value, given) -> np.ndarray:
 
 
 def compile(
-    graph: Graph, backend: str = "cpu", threads: int | None = None, passes: Sequence[Pass] = PIPELINE
+    graph: Graph,
+    backend: str = "cpu",
+    threads: int | None = None,
+    passes: Sequence[Pass] = PIPELINE,
+    memory_budget: int | None = None,
 ) -> Executable:
     """Compile ``graph`` for ``backend``: 'cpu' (LLVM) or 'reference' (the same plan run in numpy, slow).
 
     ``threads`` is the number of worker threads of the CPU backend, by default all cores; results do not depend on it.
     ``passes`` are those of ``euler_ir.passes`` to run, in order; put yours among or before ``PIPELINE``.
-    Raises GraphError for what is no graph, VerifyError for a malformed one, LoweringError for what has no code, and
-    ValueError for an unknown backend or a wrong number of threads.
+    ``memory_budget`` bounds in bytes what a call needs, but for the threads' scratch memory: parameters, state, inputs,
+    outputs, constants, and the arena of intermediate tensors (see ``Executable.memory``). To stay below it values are
+    computed a second time instead of kept, which costs time and changes no bit of a result.
+    Raises GraphError for what is no graph, VerifyError for a malformed one, LoweringError for what has no code or does
+    not fit into the budget or into memory, and ValueError for an unknown backend, a wrong number of threads or a budget
+    that is no positive integer.
     """
     if not isinstance(graph, Graph):
         raise GraphError(f"compile needs a Graph, not {graph!r}", hint="call the function that builds it")
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise ValueError(f"threads is a number of 1 or more, not {threads!r}")
+    if memory_budget is not None and (not isinstance(memory_budget, int) or memory_budget < 1):
+        raise ValueError(f"memory_budget is a number of bytes above 0, not {memory_budget!r}")
     verify(graph)
-    stages = lower(graph, passes)
+    stages = lower(graph, passes, memory_budget=memory_budget)
     return Executable(graph, stages, _program(stages.plan, backend, threads))
 
 

@@ -74,6 +74,7 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("reshape", lambda x: T.reshape(x, (2, 6)), (_X,)),
     Sample("transpose", lambda x: T.transpose(x, 2, 0, 1), (spaced(2, 3, 2),)),
     Sample("flip", lambda x: T.flip(x, 1), (_X,)),
+    Sample("later", lambda x: x.graph.emit("later", (x,)), (_X,)),
     Sample("slice", lambda x: x[1:, ::2], (_X,)),
     Sample(
         "pad",

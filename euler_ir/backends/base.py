@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import NoReturn
 
 import numpy as np
 
-from euler_ir.errors import ExecutionError
+from euler_ir.errors import ExecutionError, LoweringError
+from euler_ir.plan.footprint import footprint, readable, owner_lines
 from euler_ir.plan.plan import Plan
 
 
@@ -21,6 +23,21 @@ class Program(ABC):
         Outputs, and updated parameters and state, are written in place. Raises ExecutionError for an index that is
         out of range; what had been written by then stays written.
         """
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory that the program has for itself beside the arena."""
+        return 0
+
+
+def raise_no_memory(plan: Plan, reason: object) -> NoReturn:
+    """Raise the LoweringError for an arena that the system cannot give: how much it is, and whose most of it is."""
+    needs = footprint(plan)
+    raise LoweringError(
+        f"{plan.name!r} needs {readable(needs.arena)} for intermediate tensors, which the system has not got",
+        details=(f"the system says: {reason}", "largest at the peak:", *owner_lines(needs.owners)),
+        hint="compile(graph, memory_budget=...) computes values again instead of keeping them",
+    ) from None
 
 
 def raise_fault(plan: Plan, fault: int) -> None:

@@ -231,6 +231,16 @@ define(
     operand_names=("operand",),
 )
 define(
+    # The same tensor. Fusion makes what reads it through this apart from the loops that made it: see `Rematerialize`.
+    "later",
+    "movement",
+    lambda types, attributes: types,
+    evaluate=lambda attributes, x: x,
+    vjp=lambda op, dy: (dy,),
+    index_map=lambda op, indices: (Source(0, indices),),
+    operand_names=("operand",),
+)
+define(
     "flip",
     "movement",
     _infer_flip,

@@ -9,6 +9,7 @@ from euler_ir.passes.legalize import Legalize
 from euler_ir.passes.manager import Pass, PassManager
 from euler_ir.passes.meaning import check_meaning
 from euler_ir.passes.pipeline import PIPELINE, default_pipeline, optimize
+from euler_ir.passes.rematerialize import Rematerialize
 from euler_ir.passes.simplify import Simplify
 from euler_ir.passes.split_rows import SplitRows
 
@@ -21,6 +22,7 @@ __all__ = [
     "Pass",
     "PassManager",
     "Rebuild",
+    "Rematerialize",
     "RemoveDead",
     "Simplify",
     "SplitRows",

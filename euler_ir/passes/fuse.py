@@ -150,7 +150,7 @@ class _Fusion:
         if not bases and op.definition.family != "random":
             self._place_inline(op)
             return
-        group = self._latest(bases)
+        group = self._latest(op)
         if group is not None and self._may_join(group):
             for full in (True, False):
                 root = _root(op.result.shape, group, full)
@@ -164,7 +164,7 @@ class _Fusion:
 
     def _place_reduction(self, op: Op) -> None:
         operand, axes = op.operands[0], op.attributes["axes"]
-        group = self._latest(self._bases(op))
+        group = self._latest(op)
         if group is not None and self._may_join(group):
             root = _root(operand.shape, group, full=True)
             if root is not None and self._is_aligned(op, root, group):
@@ -261,8 +261,11 @@ class _Fusion:
 
     # -- who reads what ------------------------------------------------------------------------------------------------
 
-    def _bases(self, op: Op) -> list[Value]:
-        """The values in groups or leaves that ``op`` reads, looking through operators without a group."""
+    def _bases(self, op: Op, even_later: bool = True) -> list[Value]:
+        """The values in groups or leaves that ``op`` reads, looking through operators without a group.
+
+        Those that it reads by way of ``later`` are left out unless ``even_later``.
+        """
         found: dict[Value, None] = {}
         pending = list(reversed(op.operands))
         seen: set[Value] = set()
@@ -271,14 +274,17 @@ class _Fusion:
             if value in seen:
                 continue
             seen.add(value)
+            if value.op.name == "later" and not even_later:
+                continue
             if value in self.inline_size:
                 pending.extend(reversed(value.op.operands))
             else:
                 found[value] = None
         return list(found)
 
-    def _latest(self, bases: list[Value]) -> Group | None:
-        homes = [self.home[base] for base in bases if base in self.home]
+    def _latest(self, op: Op) -> Group | None:
+        """The latest group that ``op`` reads from and may join."""
+        homes = [self.home[base] for base in self._bases(op, even_later=False) if base in self.home]
         return max(homes, key=lambda group: group.order, default=None)
 
     def _may_join(self, group: Group) -> bool:

@@ -891,6 +891,7 @@ MOVES = (
     ("split", lambda x: T.split(x, 3, -1)[1], lambda x: x.chunk(3, -1)[1], (2, 6)),
     ("split 0", lambda x: T.split(x, 2, 0)[1], lambda x: x.chunk(2, 0)[1], (4, 3)),
     ("iter", lambda x: sum(x), lambda x: x[0] + x[1], (2, 3)),
+    ("later", lambda x: x.graph.emit("later", (x,)), lambda x: x * 1, (2, 3)),
 )
 for _name, _build, _reference, _shape in MOVES:
     movement(_name, _build, _reference, _shape)

@@ -14,7 +14,7 @@ from itertools import starmap
 
 import numpy as np
 
-from euler_ir.backends.base import Program, raise_fault
+from euler_ir.backends.base import Program, raise_fault, raise_no_memory
 from euler_ir.backends.cpu.jit import CALLS, COMPUTE, LoadedCode, assembly, compile_object, optimized_ir
 from euler_ir.backends.cpu.product_choice import is_for_openblas
 from euler_ir.backends.cpu.step import HEADER, STEP_SYMBOL, StepWriter
@@ -45,8 +45,11 @@ class CpuProgram(Program):
         self._clock = np.zeros((self.pool.threads, 1 + len(self.marks), 2), np.int64)
         self._code = LoadedCode(starmap(compile_object, self._modules.items()), [STEP_SYMBOL])
         self._address = self._code.address(STEP_SYMBOL)
-        self._arena = allocate_arena(plan.arena_bytes)
-        self._scratch = allocate_arena(self._writer.scratch_bytes * self.pool.threads)
+        try:
+            self._arena = allocate_arena(plan.arena_bytes)
+            self._scratch = allocate_arena(self.scratch_bytes)
+        except MemoryError as error:
+            raise_no_memory(plan, error)
         self._constants = {self._writer.slots[number]: _pointer(array) for number, array in plan.constants.items()}
         self._renew_lock()
         _programs.add(self)
@@ -73,6 +76,10 @@ class CpuProgram(Program):
         if by_openblas is not None:
             return lambda step: by_openblas
         return functools.partial(is_for_openblas, seconds=functools.partial(_seconds, self.pool.threads))
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self._writer.scratch_bytes * self.pool.threads
 
     @property
     def times(self) -> np.ndarray:
@@ -105,14 +112,17 @@ os.register_at_fork(after_in_child=_renew_locks)
 def allocate_arena(nbytes: int) -> np.ndarray:
     """Zeroed memory on a cache line; in huge pages where the system grants them, which are far faster to touch first.
 
-    Raises LoweringError when the system has not got as much.
+    Raises MemoryError when the system has not got as much: it would promise more than it has, and kill who takes it.
     """
     if not nbytes:
         return np.zeros(0, np.uint8)
+    available = _available_memory()
+    if available is not None and nbytes > available:
+        raise MemoryError(f"{available >> 20} MiB are free")
     try:
         pages = mmap.mmap(-1, nbytes)
     except (OSError, ValueError, OverflowError) as error:
-        raise LoweringError(f"no memory for an arena of {nbytes} bytes", details=(str(error),)) from None
+        raise MemoryError(str(error)) from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
         pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, np.uint8)
@@ -128,6 +138,16 @@ def _seconds(threads: int, plan: Plan, by_openblas: bool) -> float:
         program.run(arrays)
         taken.append(time.perf_counter() - start)
     return min(taken[1:])
+
+
+def _available_memory() -> int | None:
+    """Bytes that the system can give without swapping out what is in use; None where it does not tell."""
+    try:
+        with open("/proc/meminfo") as file:
+            kibibytes = {line.split(":")[0]: int(line.split()[1]) for line in file}
+        return (kibibytes["MemAvailable"] + kibibytes["SwapFree"]) << 10
+    except (OSError, KeyError):
+        return None
 
 
 def _pointer(array: np.ndarray) -> int:
