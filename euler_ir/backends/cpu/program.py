@@ -37,6 +37,10 @@ class CpuProgram(Program):
     ) -> None:
         self.plan = plan
         self.pool = get_pool(threads)
+        try:
+            self._arena = allocate_arena(plan.arena_bytes)
+        except MemoryError as error:
+            raise_no_memory(plan, error)
         self._writer = StepWriter(plan, self.pool.threads, self._chooser(by_openblas), timed)
         self._modules = {self._writer.step_module(): CALLS}
         self._modules |= dict.fromkeys(self._writer.nests.texts.values(), COMPUTE)
@@ -45,11 +49,7 @@ class CpuProgram(Program):
         self._clock = np.zeros((self.pool.threads, 1 + len(self.marks), 2), np.int64)
         self._code = LoadedCode(starmap(compile_object, self._modules.items()), [STEP_SYMBOL])
         self._address = self._code.address(STEP_SYMBOL)
-        try:
-            self._arena = allocate_arena(plan.arena_bytes)
-            self._scratch = allocate_arena(self.scratch_bytes)
-        except MemoryError as error:
-            raise_no_memory(plan, error)
+        self._scratch = allocate_arena(self.scratch_bytes)
         self._constants = {self._writer.slots[number]: _pointer(array) for number, array in plan.constants.items()}
         self._renew_lock()
         _programs.add(self)
