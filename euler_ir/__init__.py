@@ -46,6 +46,7 @@ from euler_ir.tensor import (
     cross_entropy,
     cumsum,
     dropout,
+    dynamic_update_slice,
     equal,
     erf,
     erfc,

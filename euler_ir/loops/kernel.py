@@ -16,14 +16,24 @@ from euler_ir.index import Axis, Condition, Index
 
 @dataclass(frozen=True)
 class Buffer:
-    """A flat array of ``size`` elements. ``role`` is 'input', 'output' (all of it is written), or 'local' (scratch of
-    one point of the nest, gone with it).
+    """A flat array of ``size`` elements. ``role`` is 'input', 'output' (all of it is written), 'inout' (what is not
+    written stays as it was), or 'local' (scratch of one point of the nest, gone with it).
     """
 
     name: str
     dtype: DType
     size: int
     role: str
+
+    @property
+    def is_read(self) -> bool:
+        """Whether what was in it before the launch matters."""
+        return self.role in ("input", "inout")
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the launch changes what the others see of it."""
+        return self.role in ("output", "inout")
 
 
 @dataclass(frozen=True)

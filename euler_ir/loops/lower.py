@@ -28,6 +28,7 @@ from euler_ir.loops.kernel import (
     Store,
 )
 from euler_ir.loops.merge_axes import merge_axes
+from euler_ir.ops.indexing import starts_of
 from euler_ir.passes.fuse import Group, frame_axes
 
 MAX_LOCAL_BYTES = 32768
@@ -56,11 +57,13 @@ def lower(group: Group, columns: int | None = None) -> LoweredGroup:
             nest = lowering.reduction()
         case "scatter":
             nest = lowering.scatter()
+        case "update":
+            nest = lowering.update()
         case "scan":
             nest = lowering.scan()
         case _:
             raise LoweringError(f"a {group.kind} group is no loop nest")
-    return LoweredGroup(merge_axes(nest, columns), (*group.inputs, *group.outputs), tuple(lowering.faults))
+    return LoweredGroup(merge_axes(nest, columns), (*lowering.inputs, *group.outputs), tuple(lowering.faults))
 
 
 @dataclass(eq=False)
@@ -76,11 +79,14 @@ class _Scope:
 class _Lowering:
     def __init__(self, group: Group) -> None:
         self.group = group
-        self.buffers = {value: f"b{position}" for position, value in enumerate((*group.inputs, *group.outputs))}
+        # What an update writes into is read and written as its output.
+        written_into = group.ops[0].operands[0] if group.kind == "update" else None
+        self.inputs = tuple(value for value in group.inputs if value is not written_into)
+        self.buffers = {value: f"b{position}" for position, value in enumerate((*self.inputs, *group.outputs))}
         self.scopes = [_Scope(frozenset())]
         self.faults: list[Op] = []
         self.names = 0
-        self.in_memory: set[Value] = set(group.inputs)
+        self.in_memory: set[Value] = set(self.inputs)
         self.locals: dict[Value, Buffer] = {}
         self.phases: dict[Value, int] = {}
 
@@ -142,6 +148,19 @@ class _Lowering:
         rows = (*before, *after)
         return self._nest(rows, vector=bool(rows))
 
+    def update(self) -> Nest:
+        """The elements of the update, in any order, each put into its place."""
+        (op,) = self.group.ops
+        _, update, start = op.operands
+        axis = op.attributes["axis"]
+        axes = self._frame_axes()
+        first = self._check(op, self._pull(start, (), ()), start.dtype, starts_of(op), ())
+        at = self._indices(axes)
+        value = self._pull(update, at, ())
+        at = (*at[:axis], at[axis] + Index.of(first), *at[axis + 1 :])
+        self._statement(Store(self.buffers[op.result], linearize(at, op.result.shape), value))
+        return self._nest(axes, vector=bool(axes))
+
     def scan(self) -> Nest:
         """A loop along the scanned axis that carries the running sum."""
         (op,) = self.group.ops
@@ -164,8 +183,9 @@ class _Lowering:
 
     def _nest(self, axes: tuple[Axis, ...], vector: bool) -> Nest:
         (top,) = self.scopes
-        inputs = tuple(Buffer(self.buffers[v], v.dtype, v.size, "input") for v in self.group.inputs)
-        outputs = tuple(Buffer(self.buffers[v], v.dtype, v.size, "output") for v in self.group.outputs)
+        written = "inout" if self.group.kind == "update" else "output"
+        inputs = tuple(Buffer(self.buffers[v], v.dtype, v.size, "input") for v in self.inputs)
+        outputs = tuple(Buffer(self.buffers[v], v.dtype, v.size, written) for v in self.group.outputs)
         return Nest((*inputs, *outputs), axes, tuple(top.statements), vector, tuple(self.locals.values()))
 
     def _frame_axes(self) -> tuple[Axis, ...]:

@@ -81,7 +81,7 @@ class _Verifier:
 
     def run(self) -> None:
         nest = self._nest
-        self._declare(nest.parameters, ("input", "output"))
+        self._declare(nest.parameters, ("input", "output", "inout"))
         self._declare(nest.locals, ("local",))
         self._axes(nest, (), nest.axes)
         self._vector(nest, nest.vector, nest.axes, None)

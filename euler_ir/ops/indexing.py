@@ -1,10 +1,11 @@
-"""Gather and its adjoint, scatter-add, by an integer tensor along one axis."""
+"""Gather and its adjoint, scatter-add, by an integer tensor along one axis; and writing a slice at a place known at run time."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from euler_ir import tensor as T
+from euler_ir.dtypes import i64
 from euler_ir.errors import ExecutionError
 from euler_ir.ops.definition import define, expect, expect_dtype
 from euler_ir.ops.reduction import is_half
@@ -30,6 +31,31 @@ def _infer_scatter_add(types, attributes):
         f"scatter_add: updates {updates.shape} do not hold indices {indices.shape} at axis {axis}",
     )
     return (TensorType(updates.dtype, updates.shape[:axis] + (size,) + updates.shape[axis + indices.rank :]),)
+
+
+def _infer_dynamic_update_slice(types, attributes):
+    operand, update, start = types
+    axis = attributes["axis"]
+    expect(0 <= axis < operand.rank, f"dynamic_update_slice: axis {axis} is out of range for {operand}")
+    expect_dtype(update.dtype == operand.dtype, f"dynamic_update_slice: {update.dtype} cannot be written into {operand.dtype}")
+    expect_dtype(start.dtype.is_integer, f"dynamic_update_slice: the start is {start.dtype}, not an integer")
+    expect(start.shape == (), f"dynamic_update_slice: the start has shape {start.shape}, not ()")
+    fits = update.rank == operand.rank and all(
+        size == whole if place != axis else size <= whole
+        for place, (size, whole) in enumerate(zip(update.shape, operand.shape))
+    )
+    expect(
+        fits,
+        f"dynamic_update_slice: an update of {update.shape} does not fit into {operand.shape} along axis {axis}",
+        "all axes but that one have the same size",
+    )
+    return (operand,)
+
+
+def starts_of(op) -> int:
+    """How many places a dynamic_update_slice may start at: 0 to this, excluded."""
+    axis = op.attributes["axis"]
+    return op.operands[0].shape[axis] - op.operands[1].shape[axis] + 1
 
 
 def check_indices(indices: np.ndarray, size: int, operator: str) -> None:
@@ -59,6 +85,40 @@ def _evaluate_scatter_add(attributes, indices, updates):
     return result.astype(updates.dtype)
 
 
+def _evaluate_dynamic_update_slice(attributes, operand, update, start):
+    axis = attributes["axis"]
+    size = update.shape[axis]
+    result = operand.copy()
+    if not update.size:
+        return result
+    check_indices(np.asarray(start), operand.shape[axis] - size + 1, "dynamic_update_slice")
+    result[(slice(None),) * axis + (slice(int(start), int(start) + size),)] = update
+    return result
+
+
+def _decompose_dynamic_update_slice(op):
+    """A choice between the two for every element. The start is read out of all that it may be, which checks it."""
+    operand, update, start = op.operands
+    axis, size = op.attributes["axis"], update.shape[op.attributes["axis"]]
+    graph = operand.graph
+    if not update.size:
+        return (operand,)
+    start = T.take(graph.emit("iota", (), shape=(starts_of(op),), axis=0, dtype=i64), start)
+    row = graph.emit("iota", (), shape=(operand.shape[axis],), axis=0, dtype=i64) - start
+    inside = T.logical_and(row >= 0, row < size)
+    spread = T.take(update, T.where(inside, row, 0), axis)
+    inside = T.reshape(inside, (-1,) + (1,) * (len(operand.shape) - axis - 1))
+    return (T.where(inside, spread, operand),)
+
+
+def _vjp_dynamic_update_slice(op, dy):
+    _, update, start = op.operands
+    axis = op.attributes["axis"]
+    rows = dy.graph.emit("iota", (), shape=update.shape[axis : axis + 1], axis=0, dtype=i64)
+    outside = T.dynamic_update_slice(dy, T.full_like(update, 0), start, axis)
+    return outside, T.take(dy, rows + T.cast(start, i64), axis), None
+
+
 def _vjp_take(op, dy):
     source, indices = op.operands
     axis = op.attributes["axis"]
@@ -82,4 +142,14 @@ define(
     vjp=lambda op, dy: (None, T.take(dy, op.operands[0], op.attributes["axis"])),
     attributes={"axis": "int", "size": "int"},
     operand_names=("indices", "updates"),
+)
+define(
+    "dynamic_update_slice",
+    "indexing",
+    _infer_dynamic_update_slice,
+    evaluate=_evaluate_dynamic_update_slice,
+    vjp=_vjp_dynamic_update_slice,
+    decompose=_decompose_dynamic_update_slice,
+    attributes={"axis": "int"},
+    operand_names=("operand", "update", "start"),
 )

@@ -9,6 +9,7 @@ on no tensor at all, belong to no group: whoever reads them computes the index i
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ MAX_RECOMPUTED_WORK = 8
 MAX_REPEATED = 24
 """Operators of other groups that a group computes for one value, also when that moves them and repeats no work."""
 
+_ALONE = {"scatter_add": "scatter", "dynamic_update_slice": "update"}
+"""Indexing operators that are a loop nest of their own, and of which kind."""
+
 _AXIS_NAMES = "ijklmnpqrstuvw"
 
 
@@ -37,9 +41,9 @@ _AXIS_NAMES = "ijklmnpqrstuvw"
 class Group:
     """Operators that run as one loop nest (or one library call).
 
-    ``kind`` is 'pointwise', 'reduction', 'scatter' or 'scan', or for a call its name; ``size`` counts towards MAX_OPS. ``frame`` is the
-    shape of the loops and ``reduced`` the frame axes that reductions sum over. ``roots`` says at which indices each of
-    its values is made. ``inputs`` are read from memory and ``outputs`` written to it.
+    ``kind`` is 'pointwise', 'reduction', 'scatter', 'update' or 'scan', or for a call its name; ``size`` counts towards
+    MAX_OPS. ``frame`` is the shape of the loops and ``reduced`` the frame axes that reductions sum over. ``roots`` says at
+    which indices each of its values is made. ``inputs`` are read from memory and ``outputs`` written to it.
     """
 
     kind: str
@@ -118,12 +122,12 @@ class _Fusion:
             match op.definition.family:
                 case "elementwise" | "random":
                     self._place_elementwise(op)
-                case "leaf" | "movement" | "indexing" if op.name != "scatter_add":
+                case "leaf" | "movement" | "indexing" if op.name not in _ALONE:
                     self._place_inline(op)
                 case "reduction":
                     self._place_reduction(op)
                 case "indexing":
-                    self._place_alone(op, "scatter", op.operands[1].shape)
+                    self._place_alone(op, _ALONE[op.name], op.operands[1].shape)
                 case "scan":
                     self._place_alone(op, "scan", op.result.shape)
                 case "contraction":
@@ -331,7 +335,7 @@ class _Fusion:
                     self.stored.update(dict.fromkeys((op.result,) if again is None else again.brought))
 
     def _find_movable(self, readers: dict[Value, list[tuple[Group, Op]]]) -> None:
-        """Find the values that serve one other group alone: computing them there instead costs nothing.
+        """Find the values that serve one other group alone, of no more points: computing them there costs nothing.
 
         Most of these are parts of gradients that need only what the forward pass has in memory anyway.
         """
@@ -345,7 +349,9 @@ class _Fusion:
                     for reader, reading in readers[value]
                 }
                 if len(targets) == 1 and group not in targets:
-                    self.movable[value] = targets.pop()
+                    (target,) = targets
+                    if math.prod(target.frame) <= value.size:
+                        self.movable[value] = target
 
     def _work_again(self, op: Op, group: Group) -> Repetition | None:
         """What computing ``op`` in another group takes; None when it is too much.

@@ -1,11 +1,13 @@
 """Turns what loops and library calls cannot do directly into what they can.
 
 Half types are summed in f32; integer products become sums of products; a reduction with too little parallel work is
-cut into two; every matmul that steps over many batch axes gets explicit ones.
+cut into two; every matmul that steps over many batch axes gets explicit ones; a slice is written in place or not at all.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from euler_ir import tensor as T
@@ -23,10 +25,13 @@ class Legalize(Pass):
     name = "legalize"
 
     def run(self, graph: Graph) -> Graph:
-        rebuild = Rebuild(graph)
+        rebuild, uses = Rebuild(graph), graph.uses()
         for op in graph.ops:
             with rebuild.target.derived_from(op):
-                value = self._legal(op, rebuild)
+                if op.name == "dynamic_update_slice":
+                    value = None if _is_in_place(op, uses) else _chosen(op, rebuild.operands(op))
+                else:
+                    value = self._legal(op, rebuild)
             if value is None:
                 rebuild.copy(op)
             else:
@@ -40,6 +45,23 @@ class Legalize(Pass):
         if not op.definition.has_identity and (reads_nothing or not op.result.size):
             return _from_nothing(op, rebuild.target)
         return rule(op, rebuild.operands(op)) if rule else None
+
+
+def _is_in_place(op: Op, uses: Mapping[Value, list[Op]]) -> bool:
+    """Whether a dynamic_update_slice writes into a state (or parameter) whose old value nothing else reads."""
+    leaf = op.operands[0]
+    return (
+        leaf.op.name in ("state", "parameter")
+        and op.graph.updates.get(leaf.op.attributes["name"]) is op.result
+        and uses[leaf] == [op]
+        and op.operands[1].size > 0
+    )
+
+
+def _chosen(op: Op, operands: tuple[Value, ...]) -> Value:
+    """A dynamic_update_slice as a choice for every element, which makes a new tensor."""
+    whole = operands[0].graph.emit(op.name, operands, **op.attributes)
+    return op.definition.decompose(whole.op)[0]
 
 
 def _from_nothing(op: Op, graph: Graph) -> Value:
@@ -107,6 +129,8 @@ def _matmul(op: Op, operands: tuple[Value, ...]) -> Value | None:
         return _in_f32(op, operands)
     if left.dtype.is_integer:
         return _sum_of_products(op, left, right)
+    if op.result.shape[-2] == 1 and math.prod(op.result.shape[:-2]) == math.prod(right.shape[:-2]):
+        return _row_product(op, left, right)
     batch = op.result.shape[:-2]
     if sum(size != 1 for size in batch) > MAX_BATCH_AXES and left.shape[:-2] != right.shape[:-2]:
         wide = tuple(T.broadcast_to(operand, batch + operand.shape[-2:]) for operand in operands)
@@ -121,6 +145,18 @@ def _sum_of_products(op: Op, left: Value, right: Value) -> Value:
     right = right if op.attributes["transpose_right"] else T.swap_axes(right, -1, -2)
     products = T.multiply(T.expand_dims(left, -2), T.expand_dims(right, -3))
     return left.graph.emit("sum", (products,), axes=(len(products.shape) - 1,))
+
+
+def _row_product(op: Op, left: Value, right: Value) -> Value:
+    """A product of one row with each right matrix: a sum that walks through that as it is stored, once, and fuses with
+    what is around it. There is nothing to pack or to reuse, so that memory is the limit.
+    """
+    along = -1 if op.attributes["transpose_right"] else -2
+    if op.attributes["transpose_left"] == op.attributes["transpose_right"]:
+        left = T.swap_axes(left, -1, -2)
+    products = T.multiply(left, right)
+    total = left.graph.emit("sum", (products,), axes=(len(products.shape) + along,))
+    return T.reshape(_legal(_reduction, total.op, (products,)), op.result.shape)
 
 
 _RULES = {

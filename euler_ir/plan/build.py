@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from euler_ir.errors import LoweringError
 from euler_ir.graph import Graph, Value
 from euler_ir.loops.kernel import Kernel
+from euler_ir.ops.indexing import starts_of
 from euler_ir.passes.fuse import FusedGraph, Group, is_in_memory
 from euler_ir.passes.views import MatrixView
 from euler_ir.plan.epilogues import Unit, units
@@ -101,7 +103,14 @@ class _Builder:
                     must_follow.setdefault(group, []).extend(others)
                     continue
             self._copy_at_end(value, self.buffer_of[leaf])
+        self._expect_in_place()
         return must_follow
+
+    def _expect_in_place(self) -> None:
+        """Refuse an update of a slice whose operand stays as it was; the pass `legalize` makes it a choice instead."""
+        for op in (group.ops[0] for group in self.groups if group.kind == "update"):
+            if op.result not in self.buffer_of or self.buffer_of[op.result] != self.buffer_of.get(op.operands[0]):
+                raise LoweringError(f"{op.name} cannot write into its operand, which is read elsewhere", location=op.location)
 
     def _may_overwrite(self, group: int, leaf: Value, value: Value) -> bool:
         lowered, call = self.lowered[group], self.groups[group].call
@@ -281,7 +290,13 @@ def _label(value: Value) -> str:
 
 
 def _fault(op) -> Fault:
-    extent = op.operands[0].shape[op.attributes["axis"]] if op.name == "take" else op.attributes["size"]
+    match op.name:
+        case "take":
+            extent = op.operands[0].shape[op.attributes["axis"]]
+        case "dynamic_update_slice":
+            extent = starts_of(op)
+        case _:
+            extent = op.attributes["size"]
     return Fault(op.name, extent, op.location)
 
 

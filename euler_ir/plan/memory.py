@@ -146,7 +146,7 @@ def _units(phase: Sequence[Step]) -> Iterator[tuple[set[int], set[int]]]:
             continue
         for nest, arguments in zip(step.kernel.nests, step.arguments):
             roles = list(zip(nest.parameters, arguments))
-            yield {b for p, b in roles if p.role == "input"}, {b for p, b in roles if p.role == "output"}
+            yield {b for p, b in roles if p.is_read}, {b for p, b in roles if p.is_written}
 
 
 def _region(plan: Plan, buffer: int) -> tuple[int | None, int, int]:

@@ -58,11 +58,11 @@ class KernelStep:
 
     def reads(self) -> Iterator[int]:
         for nest, arguments in zip(self.kernel.nests, self.arguments):
-            yield from (b for buffer, b in zip(nest.parameters, arguments) if buffer.role == "input")
+            yield from (b for buffer, b in zip(nest.parameters, arguments) if buffer.is_read)
 
     def writes(self) -> Iterator[int]:
         for nest, arguments in zip(self.kernel.nests, self.arguments):
-            yield from (b for buffer, b in zip(nest.parameters, arguments) if buffer.role == "output")
+            yield from (b for buffer, b in zip(nest.parameters, arguments) if buffer.is_written)
 
 
 @dataclass(frozen=True)

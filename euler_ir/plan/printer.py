@@ -48,8 +48,8 @@ def _nests(step: KernelStep) -> list[str]:
     lines = []
     for nest, arguments in zip(step.kernel.nests, step.arguments):
         roles = list(zip(nest.parameters, arguments))
-        reads = ", ".join(str(number) for parameter, number in roles if parameter.role == "input")
-        writes = ", ".join(str(number) for parameter, number in roles if parameter.role == "output")
+        reads = ", ".join(str(number) for parameter, number in roles if parameter.is_read)
+        writes = ", ".join(str(number) for parameter, number in roles if parameter.is_written)
         over = " x ".join(str(axis.extent) for axis in nest.axes) or "1"
         lines.append(f"  nest over {over}: {reads} -> {writes}")
     return lines

@@ -71,6 +71,7 @@ from euler_ir.tensor.shape import (  # noqa: F401
     transpose,
 )
 from euler_ir.tensor.indexing import (  # noqa: F401
+    dynamic_update_slice,
     getitem,
     one_hot,
     scatter_add,

@@ -7,7 +7,7 @@ from numbers import Integral
 from euler_ir.dtypes import f32, i32, promote
 from euler_ir.errors import ShapeError
 from euler_ir.tensor.elementwise import equal
-from euler_ir.tensor.lifting import Tensor, axis_of, cast
+from euler_ir.tensor.lifting import Tensor, as_value, axis_of, cast
 from euler_ir.tensor.shape import expand_dims, flip, reshape
 
 
@@ -87,6 +87,17 @@ def scatter_add(indices, updates, size: int, axis: int = 0):
     """Zeros of ``size`` along ``axis``, plus each slice of ``updates`` at its index: the adjoint of ``take``."""
     axis = axis_of(updates, axis, new_axes=1 - len(indices.shape))
     return indices.graph.emit("scatter_add", (indices, updates), axis=axis, size=size)
+
+
+def dynamic_update_slice(x, update, start, axis: int = 0):
+    """``x`` with the slice along ``axis`` that begins at ``start``, a 0-d integer, replaced by ``update``.
+
+    ``update`` has the sizes of ``x`` on all other axes. Unless it lies inside of ``x``, ExecutionError is raised when the
+    graph runs. A state whose only reader is the operator that makes its update is written in place: only the slice is
+    touched.
+    """
+    update, start = as_value(update, x), as_value(start, x)
+    return x.graph.emit("dynamic_update_slice", (x, update, start), axis=axis_of(x, axis))
 
 
 def one_hot(indices, classes: int, dtype=f32):

@@ -276,6 +276,16 @@ class _Drawing:
         size = self.choose((1, 2, 5))
         return T.scatter_add(self.positions(size, x.shape[axis : axis + count]), x, size, axis)
 
+    def write(self, x):
+        """A slice written at a place that is given, and often kept in what it was written into."""
+        axis = self.number(0, x.ndim - 1)
+        size = self.number(0, x.shape[axis])
+        update = self.leaf(x.shape[:axis] + (size,) + x.shape[axis + 1 :], x.dtype)
+        result = T.dynamic_update_slice(x, update, self.positions(x.shape[axis] - size + 1, ()), axis)
+        if x in (*self.graph.parameters, *self.graph.states) and x.op.attributes["name"] not in self.graph.updates:
+            self.graph.set_update(x, result)
+        return result
+
     def one_hot(self, x):
         return T.one_hot(T.remainder(T.cast(x, i32), 3), 4)
 
@@ -341,7 +351,7 @@ class _Drawing:
         self.graph.set_outputs(**{f"y{position}": value for position, value in enumerate(outputs)})
         for leaf in (*self.graph.parameters, *self.graph.states):
             fitting = [value for value in self.values if value.type == leaf.type]
-            if fitting and not self.chance(3):
+            if fitting and leaf.op.attributes["name"] not in self.graph.updates and not self.chance(3):
                 self.graph.set_update(leaf, self.choose(fitting))
 
 
@@ -354,9 +364,9 @@ _STEPS = (
 _STEPS_ALONG_AN_AXIS = (
     _Drawing.reduce, _Drawing.reduce, _Drawing.arg, _Drawing.along_axis, _Drawing.along_axis, _Drawing.reshape,
     _Drawing.transpose, _Drawing.index, _Drawing.index, _Drawing.flip, _Drawing.pad, _Drawing.join, _Drawing.split,
-    _Drawing.take, _Drawing.scatter, _Drawing.matmul, _Drawing.matmul, _Drawing.layer_norm, _Drawing.cross_entropy,
-    _Drawing.attention, _Drawing.grid, _Drawing.beside_itself, _Drawing.beside_itself, _Drawing.beside_its_reduction,
-    _Drawing.beside_its_reduction, _Drawing.beside_its_reduction,
+    _Drawing.take, _Drawing.scatter, _Drawing.write, _Drawing.matmul, _Drawing.matmul, _Drawing.layer_norm,
+    _Drawing.cross_entropy, _Drawing.attention, _Drawing.grid, _Drawing.beside_itself, _Drawing.beside_itself,
+    _Drawing.beside_its_reduction, _Drawing.beside_its_reduction, _Drawing.beside_its_reduction,
 )  # fmt: skip
 
 

@@ -155,3 +155,21 @@ def pad(rows, columns, width):
     inside = (Bound(row, 0, rows), Bound(column, 0, columns))
     body = (Load("v", f32, "x", row * columns + column, inside), Store("y", at(i, j), "v"))
     return Nest((x, y), (i, j), body, vector=True)
+
+
+def write_rows(count, table, width):
+    """Puts ``x`` into rows ``start`` to ``start + count - 1`` of ``y``, whose other rows stay; a bad start is fault 2."""
+    t, d = Axis("t", count), Axis("d", width)
+    buffers = (
+        Buffer("start", i64, 1, "input"),
+        Buffer("x", f32, count * width, "input"),
+        Buffer("y", f32, table * width, "inout"),
+    )
+    first = Dynamic("first", table - count + 1)
+    body = (
+        Load("number", i64, "start", Index()),
+        CheckIndex("first", "number", first.extent, 2),
+        Load("v", f32, "x", at(t, d)),
+        Store("y", Index.of(first) * width + at(t, d), "v"),
+    )
+    return Nest(buffers, (t, d), body, vector=True)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from nests import at, column_sum, compute, gather, layer_norm, pad, scan, scatter_add, softmax
+from nests import at, column_sum, compute, gather, layer_norm, pad, scan, scatter_add, softmax, write_rows
 
 from euler_ir.dtypes import bf16, f16, f32, f64, i32, i64
 from euler_ir.errors import ExecutionError, VerifyError
@@ -109,6 +109,14 @@ def test_scatter_adds_repeated_rows():
     expected = np.zeros((4, 3), np.float32)
     np.add.at(expected, rows, x)
     np.testing.assert_allclose(run(scatter_add(5, 4, 3), rows, x).reshape(4, 3), expected, rtol=1e-6)
+
+
+def test_rows_that_are_not_written_stay():
+    x, table = normal(2, 3), normal(5, 3)
+    y = table.copy()
+    assert run_nest(write_rows(2, 5, 3), [np.array([3]), x.reshape(-1), y.reshape(-1)]) == []
+    np.testing.assert_array_equal(y, np.concatenate([table[:3], x]))
+    assert run_nest(write_rows(2, 5, 3), [np.array([4]), x.reshape(-1), y.reshape(-1)]) == [2]
 
 
 def test_scan():

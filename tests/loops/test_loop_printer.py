@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from nests import column_sum, gather, layer_norm, pad, scan, scatter_add, softmax
+from nests import column_sum, gather, layer_norm, pad, scan, scatter_add, softmax, write_rows
 
 from euler_ir.dtypes import f32, i32, i64
 from euler_ir.index import Axis, Bound, Dynamic, Index, Multiple
@@ -119,6 +119,7 @@ NESTS = (
     scatter_add(4, 3, 2),
     scan(4, 3),
     pad(4, 3, 1),
+    write_rows(2, 4, 3),
 )
 
 

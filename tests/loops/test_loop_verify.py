@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from nests import at, column_sum, compute, gather, layer_norm, pad, scan, scatter_add, softmax
+from nests import at, column_sum, compute, gather, layer_norm, pad, scan, scatter_add, softmax, write_rows
 
 from euler_ir.dtypes import bf16, bool_, f16, f32, i8, i32, i64
 from euler_ir.errors import VerifyError
@@ -153,6 +153,7 @@ RIGHT = [
     gather(4, 3, 2),
     scatter_add(4, 3, 2),
     scan(4, 3),
+    write_rows(2, 4, 3),
     pad(4, 3, 2),
     pad(400, 300, 2),
     nest(loop(axes=(J,)), loop(axes=(J,))),

@@ -1,5 +1,7 @@
 """Groups as loop nests: axes, phases, what is kept, what is hoisted, and what is checked."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -123,6 +125,15 @@ def test_a_scatter_clears_and_then_accumulates():
     clear, add = loops(it)
     assert sizes(it.axes) == [5] and sizes(clear.axes) == [9] and sizes(add.axes) == [6]
     assert count(add.body, Store, accumulate=True) == 1 and count(clear.body, Store, accumulate=False) == 1
+
+
+def test_an_update_stores_its_slice_alone():
+    with ei.Graph() as graph:
+        kept, x, start = ei.state("kept", (4, 9, 5)), ei.input("x", (4, 2, 5)), ei.input("start", (), ei.i64)
+        ei.update(kept, ei.dynamic_update_slice(kept, x * 2, start, axis=1))
+    (it,) = (nest for step in compiler.lower(graph).plan.kernels() for nest in step.kernel.nests)
+    assert math.prod(sizes(it.axes)) == x.size and not loops(it)
+    assert [buffer.role for buffer in it.parameters] == ["input", "input", "inout"]
 
 
 def test_an_index_is_checked_only_where_its_element_is_wanted(backend):

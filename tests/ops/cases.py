@@ -1085,6 +1085,47 @@ case(
     Input((600,), "i32", fixed(np.ones(600))),
     Input((600,), "bf16", fixed(np.ones(600))),
 )
+
+
+def written(axis):
+    def reference(x, update, start):
+        result = x.clone()
+        result.narrow(axis, int(start), update.shape[axis]).copy_(update)
+        return result
+
+    return reference
+
+
+for _shape, _sizes, _axis, _start in (
+    ((5,), (2,), 0, 3),
+    ((4, 6), (4, 1), -1, 0),
+    ((2, 3, 7, 4), (2, 3, 1, 4), 2, 6),
+    ((3, 4, 5), (3, 2, 5), 1, 1),
+    ((4, 3), (4, 3), 0, 0),
+    ((4, 3), (0, 3), 0, 2),
+    ((0, 3), (0, 2), 1, 1),
+):
+    for _integer in ("i64", "u8"):
+        case(
+            "indexing",
+            f"dynamic_update_slice axis={_axis}",
+            lambda x, update, start, axis=_axis: T.dynamic_update_slice(x, update, start, axis),
+            written(_axis % len(_shape)),
+            Input(_shape, "f64"),
+            Input(_sizes, "f64"),
+            Input((), _integer, fixed([_start])),
+            orders=2,
+        )
+for _dtype in ALL:
+    case(
+        "indexing",
+        "dynamic_update_slice",
+        lambda x, update, start: T.dynamic_update_slice(x, update, start),
+        written(0),
+        Input((21,), _dtype, special),
+        Input((9,), _dtype),
+        Input((), "i8", fixed([7])),
+    )
 for _classes, _dtype in ((5, "i64"), (5, "i32"), (300, "u8"), (300, "i8")):
     case(
         "indexing",

@@ -95,6 +95,13 @@ REFUSALS = {
     "take axis": ("f32[3] i64[2]", lambda a, b: T.take(a, b, 1), lambda a, b: a.index_select(1, b), ShapeError),
     "take 0-d": ("f32[] i64[2]", lambda a, b: T.take(a, b), None, ShapeError),
     "scatter_add shapes": ("i64[2] f32[3,4]", lambda a, b: T.scatter_add(a, b, 5), None, ShapeError),
+    "update rank": ("f32[4,3] f32[3] i64[]", lambda a, b, c: T.dynamic_update_slice(a, b, c), None, ShapeError),
+    "update longer": ("f32[4,3] f32[5,3] i64[]", lambda a, b, c: T.dynamic_update_slice(a, b, c), None, ShapeError),
+    "update wider": ("f32[4,3] f32[1,2] i64[]", lambda a, b, c: T.dynamic_update_slice(a, b, c), None, ShapeError),
+    "update dtype": ("f32[4] f64[1] i64[]", lambda a, b, c: T.dynamic_update_slice(a, b, c), None, DTypeError),
+    "update starts": ("f32[4] f32[1] i64[1]", lambda a, b, c: T.dynamic_update_slice(a, b, c), None, ShapeError),
+    "update float start": ("f32[4] f32[1] f32[]", lambda a, b, c: T.dynamic_update_slice(a, b, c), None, DTypeError),
+    "update axis": ("f32[4] f32[1] i64[]", lambda a, b, c: T.dynamic_update_slice(a, b, c, 1), None, ShapeError),
     "scatter_add floats": ("f32[2] f32[2]", lambda a, b: T.scatter_add(a, b, 5), None, DTypeError),
     "negative bool": ("bool[2]", lambda a: -a, lambda a: -a, DTypeError),
     "subtract bool": ("bool[2] bool[2]", lambda a, b: a - b, torch.sub, DTypeError),
@@ -124,6 +131,7 @@ AT_FAULT = {
     "concatenate axis": "a",
     "take axis": "a",
     "take 0-d": "a",
+    "update axis": "a",
     "bitwise and": "a",
     "gradient of a tensor": "",
 }
@@ -182,7 +190,11 @@ def test_no_tensor_at_all_is_refused_with_the_line():
 @pytest.mark.parametrize("index", [-1, 4, 2**31])
 def test_an_index_out_of_range_is_refused_at_run_time(index, backend):
     """Never wrapped around, never clamped (jax#5760, pytorch#183608)."""
-    for build in (lambda x, i: T.take(x, i), lambda x, i: T.scatter_add(i, x[:2], 4)):
+    for build in (
+        lambda x, i: T.take(x, i),
+        lambda x, i: T.scatter_add(i, x[:2], 4),
+        lambda x, i: T.dynamic_update_slice(x, x[:1] + 1, i[1]),
+    ):
         graph = ei.Graph("lookup")
         with graph:
             graph.set_outputs(value=build(graph.input("x", (4,)), graph.input("i", (2,), "i64")))

@@ -113,3 +113,62 @@ def test_what_is_read_later_is_not_overwritten():
         scores = x @ x
         ei.output(y=ei.softmax(scores) @ scores)
     assert compiler.lower(graph).plan.arena_bytes == 2 * 64 * 64 * 4
+
+
+def written(update, outputs):
+    """A graph whose state gets a slice written at ``start``; ``outputs`` of the old value, the new one and x."""
+    with ei.Graph() as graph:
+        kept = square("kept")
+        x, start = ei.input("x", (4, 2)), ei.input("start", (), ei.i32)
+        new = update(kept, x, start)
+        ei.update(kept, new)
+        for number, value in enumerate(outputs(kept, new, x)):
+            ei.output(**{f"y{number}": value})
+    return graph
+
+
+def put(kept, x, start):
+    return ei.dynamic_update_slice(kept, ei.tanh(x), start, axis=1)
+
+
+@pytest.mark.parametrize(
+    ("update", "outputs", "in_place"),
+    [
+        (put, lambda old, new, x: (), True),
+        (put, lambda old, new, x: (new @ x, new[:, 1:] * 2), True),
+        (put, lambda old, new, x: (old, new), True),
+        (put, lambda old, new, x: (old * 2,), False),
+        (put, lambda old, new, x: (new + old,), False),
+        (lambda kept, x, start: put(put(kept, x, start), x * 2, 0), lambda old, new, x: (new,), False),
+        (lambda kept, x, start: put(kept, kept[:, :2], start), lambda old, new, x: (), False),
+        (lambda kept, x, start: put(kept + 1, x, start), lambda old, new, x: (new,), False),
+    ],
+    ids=map(str, range(8)),
+)
+def test_a_slice_is_written_where_nothing_else_reads_the_old_value(backend, update, outputs, in_place):
+    x = np.random.default_rng(1).standard_normal((4, 2)).astype(np.float32)
+    for start in range(3):
+        plan = check(written(update, outputs), backend, x=x, start=np.int32(start))
+    roles = [buffer.role for step in plan.kernels() for nest in step.kernel.nests for buffer in nest.parameters]
+    assert ("inout" in roles) == in_place
+
+
+def test_a_parameter_is_written_as_well(backend):
+    with ei.Graph() as graph:
+        table = square("table", ei.parameter)
+        ei.update(table, ei.dynamic_update_slice(table, ei.input("x", (1, 4)), ei.input("start", ()).cast(ei.i64)))
+    check(graph, backend, x=np.ones((1, 4), np.float32), start=np.float32(2))
+
+
+def test_a_start_out_of_range_is_refused(backend):
+    graph = written(put, lambda old, new, x: (new,))
+    run, state = ei.compile(graph, backend), ei.initial_state(graph)
+    for start in (-1, 3):
+        with pytest.raises(ei.ExecutionError, match=r"outside of 0\.\.2"):
+            run(state, x=np.zeros((4, 2), np.float32), start=start)
+
+
+def test_a_slice_that_cannot_be_written_in_place_needs_legalize():
+    graph = written(put, lambda old, new, x: (old * 2,))
+    with pytest.raises(ei.LoweringError, match="read elsewhere"):
+        ei.compile(graph, passes=())
