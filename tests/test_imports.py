@@ -20,7 +20,7 @@ LEVELS = [
     {"graph"},
     {"builder", "state", "text", "verify", "interpreter", "graph_equality", "widen", "gradient_samples"},
     {"autodiff"},
-    {"passes", "nn", "optim"},
+    {"passes", "nn", "optim", "quantization"},
     {"loops"},
     {"plan"},
     {"compiler"},
@@ -30,7 +30,7 @@ LEVELS = [
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
 BACKENDS_MAY_SEE = {"backends", "loops", "plan", "dtypes", "shapes", "index", "errors", "cache"}
 USERS_MAY_SEE = {"euler_ir"} | {
-    f"euler_ir.{name}" for name in ("nn", "optim", "passes", "initializers", "gradient_check")
+    f"euler_ir.{name}" for name in ("nn", "optim", "passes", "initializers", "gradient_check", "quantization")
 }
 UPWARDS = {("graph", "text")}  # str(graph) is its text
 
