@@ -48,11 +48,11 @@ class Attention(nn.Module):
         self.c_attn = nn.Linear(config.width, 3 * config.width, initializer=ei.initializers.Normal(0.02))
         self.c_proj = nn.Linear(config.width, config.width, initializer=residual)
 
-    def forward(self, x):
+    def forward(self, x, cache=None):
         batch, length, width = x.shape
         by_head = self.c_attn(x).reshape(batch, length, 3 * self.heads, width // self.heads).transpose(0, 2, 1, 3)
-        query, key, value = by_head.split(3, axis=1)
-        mixed = ei.attention(query, key, value, causal=True)
+        heads = by_head.split(3, axis=1)
+        mixed = ei.attention(*heads, causal=True) if cache is None else cache.attention(self.path, *heads)
         return self.c_proj(mixed.transpose(0, 2, 1, 3).reshape(batch, length, width))
 
 
@@ -79,15 +79,16 @@ class Block(nn.Module):
         self.mlp = MLP(config, residual)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x, randomness=()):
-        x = x + self.dropout(self.attn(self.ln_1(x)), *randomness)
+    def forward(self, x, randomness=(), cache=None):
+        x = x + self.dropout(self.attn(self.ln_1(x), cache), *randomness)
         return x + self.dropout(self.mlp(self.ln_2(x)), *randomness)
 
 
 class GPT2(nn.Module):
     """The language model: token ids, integer [batch, T], to features [batch, T, width]; `logits` reads them out.
 
-    `randomness`, a pair (seed, step) of 0-d integers, switches dropout on.
+    `randomness`, a pair (seed, step) of 0-d integers, switches dropout on. With a `cache` the tokens stand at its
+    positions, and attention sees those before them too.
     """
 
     def __init__(self, config):
@@ -97,11 +98,12 @@ class GPT2(nn.Module):
         self.ln_f = nn.LayerNorm(config.width)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, tokens, randomness=()):
-        x = self.wte(tokens) + self.wpe.weight.value[: tokens.shape[1]]
+    def forward(self, tokens, randomness=(), cache=None):
+        x = self.wte(tokens)
+        x = x + (self.wpe.weight.value[: tokens.shape[1]] if cache is None else self.wpe(cache.positions))
         x = self.dropout(x, *randomness)
         for block in self.h:
-            x = block(x, randomness)
+            x = block(x, randomness, cache)
         return self.ln_f(x)
 
     def logits(self, features):
@@ -171,18 +173,3 @@ def evaluation_graph(config, batch, context):
         total, count = _summed_loss(config, batch, context, training=False)
         ei.output(loss=total, count=count)
     return graph
-
-
-def logits_graph(config):
-    """Logits of the token after one position.
-
-    Inputs: `tokens`, i32[1, config.context], and `position`, i64[]. Output: `logits`, f32[vocab_size], of the token
-    after `position`. What stands in `tokens` behind that position has no influence, so one graph serves all lengths.
-    """
-    with ei.Graph("logits") as graph:
-        tokens = ei.input("tokens", (1, config.context), ei.i32)
-        position = ei.input("position", (), ei.i64)
-        model = GPT2(config)
-        ei.output(logits=model.logits(ei.take(model(tokens)[0], position)))
-    return graph
-
