@@ -73,6 +73,12 @@ class State(Mapping):
         self._arrays |= begun
         return self
 
+    def view(self) -> State:
+        """A State of the same arrays, by the same names; what is added to it is not added here."""
+        other = State()
+        other._arrays = dict(self._arrays)
+        return other
+
     def copy(self) -> State:
         """A State with its own arrays."""
         other = State()

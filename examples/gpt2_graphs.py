@@ -3,7 +3,8 @@
     euler-ir dump examples/gpt2_graphs.py:nano_step --stage plan
 """
 
-from models.gpt2 import PRESETS, evaluation_graph, logits_graph, train_graph
+from models.generation import decode_graph, prefill_graph
+from models.gpt2 import PRESETS, evaluation_graph, train_graph
 
 
 def nano_step():
@@ -16,9 +17,14 @@ def nano_evaluation():
     return evaluation_graph(PRESETS["nano"], 16, 128)
 
 
-def nano_logits():
-    """The scores of the token that follows a text."""
-    return logits_graph(PRESETS["nano"])
+def nano_prefill():
+    """The scores of the token that follows a text of up to 64 tokens."""
+    return prefill_graph(PRESETS["nano"], 1, 64)
+
+
+def nano_decode():
+    """The scores of the token that follows one token more."""
+    return decode_graph(PRESETS["nano"], 1, 64)
 
 
 def gpt2_step():

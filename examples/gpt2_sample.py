@@ -8,7 +8,7 @@ import sys
 
 import euler_ir as ei
 from models.checkpoint import Checkpoint
-from models.gpt2 import logits_graph
+from models.gpt2 import evaluation_graph
 from models.sampling import Sampler, Sampling
 
 
@@ -22,6 +22,7 @@ def main(arguments=None):
     parser.add_argument("--top-k", type=int, help="draw among the k likeliest tokens (default: all)")
     parser.add_argument("--top-p", type=float, help="draw among the likeliest that reach probability p (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="decides what is drawn (default: %(default)s)")
+    parser.add_argument("--weights", choices=["f32", "bf16", "i8"], default="f32", help="default: %(default)s")
     parser.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
     parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
     options = parser.parse_args(arguments)
@@ -29,9 +30,10 @@ def main(arguments=None):
     try:
         sampling = Sampling(options.temperature, options.top_k, options.top_p)
         checkpoint = Checkpoint.load(options.checkpoint)
-        state = ei.initial_state(logits_graph(checkpoint.config))
+        state = ei.initial_state(evaluation_graph(checkpoint.config, 1, 1))
         checkpoint.restore_parameters(state)
-        sampler = Sampler(checkpoint.config, state, checkpoint.tokenizer, options.device, options.threads)
+        weights = None if options.weights == "f32" else options.weights
+        sampler = Sampler(checkpoint.config, state, checkpoint.tokenizer, weights, options.device, options.threads)
         print(options.prompt, end="")
         for piece in sampler.text(options.prompt, options.tokens, sampling, options.seed):
             print(piece, end="", flush=True)

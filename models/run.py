@@ -36,7 +36,9 @@ class TrainingRun:
         )
         tokens = self._train_tokens, self._validation_tokens
         self._trainer = Trainer(self.settings, checkpoint.config, checkpoint.tokenizer, *tokens, backend, threads)
-        self._sampler = Sampler(checkpoint.config, self._trainer.state, checkpoint.tokenizer, backend, threads)
+        self._sampler = Sampler(
+            checkpoint.config, self._trainer.state, checkpoint.tokenizer, backend=backend, threads=threads
+        )
         if checkpoint.step:
             checkpoint.restore(self._trainer.state)
 

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import euler_ir as ei
 from models.bpe import StreamDecoder
-from models.gpt2 import logits_graph
+from models.generation import Predictor
 
 
 @dataclass(frozen=True)
@@ -59,13 +58,13 @@ def probabilities(logits, sampling):
 
 
 class Sampler:
-    """Continues token ids with a GPT-2. One compiled graph serves prompts of every length."""
+    """Continues token ids of `tokenizer` with a GPT-2. The other arguments are those of `Predictor`."""
 
-    def __init__(self, config, state, tokenizer, backend="cpu", threads=None):
-        """Compile for `config`, with parameters from `state` (a State, read at each call) and ids of `tokenizer`."""
-        self._context, self._vocab_size = config.context, min(config.vocab_size, tokenizer.vocab_size)
-        self._state, self._tokenizer = state, tokenizer
-        self._logits = ei.compile(logits_graph(config), backend=backend, threads=threads)
+    def __init__(self, config, state, tokenizer, weights=None, backend="cpu", threads=None):
+        # A model may have more ids than its tokenizer; those stand for nothing.
+        self._vocab_size = min(config.vocab_size, tokenizer.vocab_size)
+        self._tokenizer = tokenizer
+        self._predictor = Predictor(config, state, weights, backend, threads)
 
     def tokens(self, prompt_ids, count, sampling=Sampling(), seed=0):
         """Yield up to `count` ids that continue the non-empty list `prompt_ids`; ends after an end-of-text id.
@@ -79,10 +78,12 @@ class Sampler:
         if unknown := [token_id for token_id in ids if not 0 <= token_id < self._vocab_size]:
             raise ValueError(f"Token id {unknown[0]} of the prompt is not among the model's {self._vocab_size} ids.")
         random = np.random.Generator(np.random.Philox(seed))
+        text = self._predictor.begin()
         for _ in range(count):
-            ids.append(int(random.choice(self._vocab_size, p=probabilities(self._next_logits(ids), sampling))))
-            yield ids[-1]
-            if ids[-1] == self._tokenizer.end_of_text_id:
+            logits = text.read(ids)[: self._vocab_size]
+            ids = [int(random.choice(self._vocab_size, p=probabilities(logits, sampling)))]
+            yield ids[0]
+            if ids[0] == self._tokenizer.end_of_text_id:
                 return
 
     def text(self, prompt, count, sampling=Sampling(), seed=0):
@@ -93,11 +94,3 @@ class Sampler:
                 yield piece
         if rest := decoder.finish():
             yield rest
-
-    def _next_logits(self, ids):
-        window = ids[-self._context :]
-        tokens = np.zeros((1, self._context), np.int32)
-        tokens[0, : len(window)] = window
-        logits = self._logits(self._state, tokens=tokens, position=np.int64(len(window) - 1))["logits"]
-        # A model may have more ids than its tokenizer; those stand for nothing.
-        return logits[: self._vocab_size]

@@ -63,7 +63,9 @@ def _nest_work(plan: Plan, step: KernelStep, number: int) -> Work:
     written: dict[int, int] = {}
     for parameter, buffer in zip(nest.parameters, arguments):
         nbytes = plan.buffers[buffer].type.nbytes
-        if parameter.role == "output":
+        if parameter.role == "inout":
+            written[buffer] = nest.points * parameter.dtype.itemsize  # one store a point
+        elif parameter.role == "output":
             written[buffer] = nbytes
         else:
             elements = touched.elements.get(parameter.name, 0) * parameter.dtype.itemsize

@@ -3,7 +3,8 @@ import pytest
 
 import euler_ir as ei
 from models.bpe import Tokenizer
-from models.gpt2 import GPT2Config, logits_graph
+from models.generation import Text
+from models.gpt2 import GPT2Config, evaluation_graph
 from models.sampling import Sampler, Sampling, probabilities
 
 GOLDEN = np.log([0.5, 0.41, 0.09])
@@ -57,12 +58,12 @@ def test_broken_logits_are_refused_instead_of_giving_noise(logits):
 
 def sampler(backend, tokenizer, vocab_size, context=8):
     config = GPT2Config(vocab_size, context, layers=1, heads=2, width=8)
-    state = ei.initial_state(logits_graph(config))
+    state = ei.initial_state(evaluation_graph(config, 1, 1))
     # Larger weights than at the start of training, so that continuations depend on the prompt.
     for name in state:
         if name.endswith("weight") and "ln" not in name:
             state[name] = state[name] * np.float32(20)
-    return Sampler(config, state, tokenizer, backend)
+    return Sampler(config, state, tokenizer, backend=backend)
 
 
 def test_a_seed_decides_and_ids_beyond_the_tokenizer_never_come(backend):
@@ -91,10 +92,10 @@ def test_text_comes_in_whole_characters(backend):
     assert pieces[:2] == ["n", "é"] and "🙂" in pieces
 
 
-def test_end_of_text_ends_the_sample(backend):
+def test_end_of_text_ends_the_sample(backend, monkeypatch):
     tokenizer = Tokenizer([])
     model = sampler(backend, tokenizer, vocab_size=257)
-    model._next_logits = lambda ids: np.eye(257)[256] * 100
+    monkeypatch.setattr(Text, "read", lambda text, ids: np.eye(257)[256] * 100)
     assert list(model.tokens([65], 5)) == [256]
     assert list(model.text("A", 5)) == []
 
