@@ -84,7 +84,9 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("concatenate", lambda x, y: T.concatenate((x, y), 1), (_X, spaced(3, 2))),
     Sample("take", lambda x, rows: T.take(x, rows), (_X, np.array([2, 0, 2]))),
     Sample("scatter_add", lambda rows, x: T.scatter_add(rows, x, 4), (np.array([3, 1, 3]), _X)),
-    Sample("dynamic_update_slice", lambda x, y, at: T.dynamic_update_slice(x, y, at, 1), (_X, spaced(3, 2), np.array(1))),
+    Sample(
+        "dynamic_update_slice", lambda x, y, at: T.dynamic_update_slice(x, y, at, 1), (_X, spaced(3, 2), np.array(1))
+    ),
     Sample("matmul", T.matmul, _MATRICES),
     Sample(
         "matmul, both transposed",

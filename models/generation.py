@@ -91,7 +91,7 @@ def decode_graph(config, batch, window):
 
 
 class Predictor:
-    """Scores of the token that follows a text. The graphs are compiled when a text first needs them, and serve all texts.
+    """Scores of the token that follows a text. Graphs are compiled when a text first needs them, and serve all texts.
 
     `state` holds the parameters and is read at each call. With `weights` ('i8', 'bf16' or 'f16') the weights are those
     of now, in that type: faster, and a little off.

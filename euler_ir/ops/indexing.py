@@ -1,4 +1,4 @@
-"""Gather and its adjoint, scatter-add, by an integer tensor along one axis; and writing a slice at a place known at run time."""
+"""Gather and its adjoint, scatter-add, by an integer tensor along one axis; and a slice written at an integer's place."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def _infer_dynamic_update_slice(types, attributes):
     operand, update, start = types
     axis = attributes["axis"]
     expect(0 <= axis < operand.rank, f"dynamic_update_slice: axis {axis} is out of range for {operand}")
-    expect_dtype(update.dtype == operand.dtype, f"dynamic_update_slice: {update.dtype} cannot be written into {operand.dtype}")
+    expect_dtype(
+        update.dtype == operand.dtype, f"dynamic_update_slice: {update.dtype} cannot be written into {operand.dtype}"
+    )
     expect_dtype(start.dtype.is_integer, f"dynamic_update_slice: the start is {start.dtype}, not an integer")
     expect(start.shape == (), f"dynamic_update_slice: the start has shape {start.shape}, not ()")
     fits = update.rank == operand.rank and all(

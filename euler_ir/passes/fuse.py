@@ -42,8 +42,8 @@ class Group:
     """Operators that run as one loop nest (or one library call).
 
     ``kind`` is 'pointwise', 'reduction', 'scatter', 'update' or 'scan', or for a call its name; ``size`` counts towards
-    MAX_OPS. ``frame`` is the shape of the loops and ``reduced`` the frame axes that reductions sum over. ``roots`` says at
-    which indices each of its values is made. ``inputs`` are read from memory and ``outputs`` written to it.
+    MAX_OPS. ``frame`` is the shape of the loops and ``reduced`` the frame axes that reductions sum over. ``roots`` says
+    at which indices each of its values is made. ``inputs`` are read from memory and ``outputs`` written to it.
     """
 
     kind: str

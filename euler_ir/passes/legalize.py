@@ -1,7 +1,8 @@
 """Turns what loops and library calls cannot do directly into what they can.
 
 Half types are summed in f32; integer products become sums of products; a reduction with too little parallel work is
-cut into two; every matmul that steps over many batch axes gets explicit ones; a slice is written in place or not at all.
+cut into two; every matmul that steps over many batch axes gets explicit ones; a product of one row becomes a sum; a slice
+is written in place or not at all.
 """
 
 from __future__ import annotations

@@ -110,7 +110,9 @@ class _Builder:
         """Refuse an update of a slice whose operand stays as it was; the pass `legalize` makes it a choice instead."""
         for op in (group.ops[0] for group in self.groups if group.kind == "update"):
             if op.result not in self.buffer_of or self.buffer_of[op.result] != self.buffer_of.get(op.operands[0]):
-                raise LoweringError(f"{op.name} cannot write into its operand, which is read elsewhere", location=op.location)
+                raise LoweringError(
+                    f"{op.name} cannot write into its operand, which is read elsewhere", location=op.location
+                )
 
     def _may_overwrite(self, group: int, leaf: Value, value: Value) -> bool:
         lowered, call = self.lowered[group], self.groups[group].call

@@ -92,8 +92,8 @@ def scatter_add(indices, updates, size: int, axis: int = 0):
 def dynamic_update_slice(x, update, start, axis: int = 0):
     """``x`` with the slice along ``axis`` that begins at ``start``, a 0-d integer, replaced by ``update``.
 
-    ``update`` has the sizes of ``x`` on all other axes. Unless it lies inside of ``x``, ExecutionError is raised when the
-    graph runs. A state whose only reader is the operator that makes its update is written in place: only the slice is
+    ``update`` has the sizes of ``x`` on all other axes. Unless it lies inside of ``x``, ExecutionError is raised when
+    the graph runs. A state that nothing else reads and whose update this is gets written in place: only the slice is
     touched.
     """
     update, start = as_value(update, x), as_value(start, x)

@@ -93,7 +93,8 @@ def test_i8_rounds_to_the_nearest_and_keeps_the_largest():
         weight = ei.parameter("w", (4, 5), ei.initializers.Zeros())
         ei.output(y=ei.input("x", (1, 4)) @ weight)
     state = ei.initial_state(graph)
-    rows = np.array([[0, 0, 0, 0], [1, -254, 127, 3], [1e-45, 0, 0, 0], [3e38, 1, -3e38, 0], [-1, 1, 0.5, 0.25]], np.float32)
+    rows = [[0, 0, 0, 0], [1, -254, 127, 3], [1e-45, 0, 0, 0], [3e38, 1, -3e38, 0], [-1, 1, 0.5, 0.25]]
+    rows = np.array(rows, np.float32)
     state["w"] = rows.T
     stored = quantized_state(graph, state)
     assert stored["w.scale"][0] == 1 and np.all(stored["w.scale"] > 0)

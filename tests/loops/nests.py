@@ -158,7 +158,7 @@ def pad(rows, columns, width):
 
 
 def write_rows(count, table, width):
-    """Puts ``x`` into rows ``start`` to ``start + count - 1`` of ``y``, whose other rows stay; a bad start is fault 2."""
+    """Puts ``x`` into the rows of ``y`` from ``start`` on, whose other rows stay; a bad start is fault 2."""
     t, d = Axis("t", count), Axis("d", width)
     buffers = (
         Buffer("start", i64, 1, "input"),
