@@ -54,7 +54,9 @@ def _matmul(step: MatmulStep, flat: list[np.ndarray]) -> None:
     left = _view(flat, step.left, step.batch, step.rows, step.inner)
     right = _view(flat, step.right, step.batch, step.inner, step.columns)
     with np.errstate(all="ignore"):
-        _view(flat, step.result, step.batch, step.rows, step.columns)[...] = np.matmul(left, right)
+        product = np.matmul(left, right)
+        result = _view(flat, step.result, step.batch, step.rows, step.columns)
+        result[...] = product if step.running is None else result + product
 
 
 def _view(flat: list[np.ndarray], view: PlannedView, batch: tuple[int, ...], rows: int, columns: int) -> np.ndarray:

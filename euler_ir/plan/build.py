@@ -160,13 +160,14 @@ class _Builder:
         )
         tasks = [
             Task(
-                tuple(earlier),
-                group.call is None,
-                any(value in self.writer for value in group.inputs),
-                group.inputs,
-                group.outputs,
+                before=tuple(earlier),
+                is_kernel=group.call is None,
+                reads_computed=any(value in self.writer for value in group.inputs),
+                reads=group.inputs,
+                writes=group.outputs,
+                overwrites=group.call is None or unit.running is not None,
             )
-            for group, earlier in zip(self.groups, before)
+            for unit, group, earlier in zip(self.units, self.groups, before)
         ]
         in_arena = {value: value.type.nbytes for value in self.writer if value not in self.buffer_of}
         return schedule(tasks, in_arena)
@@ -216,6 +217,8 @@ class _Builder:
     def _donor(self, position: int, value: Value, taken: set[int]) -> int | None:
         """An arena buffer that this group alone reads last and that ``value`` may overwrite."""
         unit, now = self.units[position], self.phase_of[position]
+        if unit.running is not None:
+            return self.buffer_of[unit.running]
         if unit.lowered is None or value is unit.host:
             return None
         parameters = dict(zip(unit.lowered.arguments, unit.lowered.nest.parameters))
@@ -274,11 +277,10 @@ class _Builder:
         call = unit.group.call
         left, right = (self._view(view, view.source) for view in (call.left, call.right))
         result = self._view(call.result_view, unit.host if unit.host is not None else call.result_view.source)
-        epilogue = self._kernel(groups) if unit.host is not None else None
-        origins = (_origin(unit.group),)
-        return MatmulStep(
-            call.dtype, call.batch, call.rows, call.columns, call.inner, left, right, result, origins, epilogue
-        )
+        epilogue = self._kernel(groups) if unit.lowered is not None else None
+        running = None if unit.running is None else self.buffer_of[unit.running]
+        sizes = call.dtype, call.batch, call.rows, call.columns, call.inner
+        return MatmulStep(*sizes, left, right, result, (_origin(unit.group),), epilogue, running)
 
     def _view(self, view: MatrixView, value: Value) -> PlannedView:
         """``view`` in the buffer of ``value``."""

@@ -23,13 +23,15 @@ class Unit:
     """What runs as one: the nest of a group, a call, or a call and then, as its epilogue, the nest of a group that alone
     reads its result. That result has no buffer: it shares that of ``host``, one of the outputs.
 
-    ``group`` is all of it, ``lowered`` the nest and ``nested`` the group that this comes from.
+    ``group`` is all of it, ``lowered`` the nest and ``nested`` the group that this comes from. A call that adds its result
+    to ``running``, which nothing else reads, needs no nest for that: ``host`` takes the memory of ``running``.
     """
 
     group: Group
     lowered: LoweredGroup | None = None
     nested: Group | None = None
     host: Value | None = None
+    running: Value | None = None
 
     @property
     def product(self) -> Value | None:
@@ -51,10 +53,13 @@ def units(groups: Sequence[Group], results: Collection[Value], updates: Collecti
         if isinstance(group.call, MatmulCall):
             calls[group.call.results[0]] = group
     alone = {value for value, reading in readers.items() if len(reading) == 1 and value not in results}
+    made = {value for group in groups for value in group.outputs}
     joined: dict[Group, Unit | None] = {}
     for group in groups:
-        for value in group.inputs if group.kind == "pointwise" else ():
-            unit = _join(calls[value], group, updates) if value in calls and value in alone else None
+        products = [value for value in group.inputs if value in calls and value in alone]
+        # The latest first: an earlier one would have to wait for it.
+        for value in sorted(products, key=lambda value: -calls[value].order) if group.kind == "pointwise" else ():
+            unit = _add_to(calls[value], group, alone & made) or _join(calls[value], group, updates)
             if unit is not None:
                 joined[group] = unit
                 joined[calls[value]] = None
@@ -65,6 +70,20 @@ def units(groups: Sequence[Group], results: Collection[Value], updates: Collecti
 
 def _alone(group: Group) -> Unit:
     return Unit(group) if group.call is not None else Unit(group, lower(group), group)
+
+
+def _add_to(product: Group, group: Group, sums: Collection[Value]) -> Unit | None:
+    """``product`` adding to one of ``sums``, if ``group`` does nothing else with its result; or None."""
+    (result,) = product.call.results
+    total, op = group.outputs[0], group.ops[-1]
+    if op.name != "add" or len(group.ops) > 1 or total not in sums or result not in op.operands:
+        return None
+    others = [value for value in op.operands if value is not result]
+    if len(others) != 1 or others[0] not in sums:
+        return None
+    inputs = (*product.inputs, *others)
+    merged = replace(group, kind=product.kind, call=product.call, ops=[*product.ops, op], inputs=inputs)
+    return Unit(merged, host=total, running=others[0])
 
 
 def _join(product: Group, group: Group, updates: Collection[Value]) -> Unit | None:

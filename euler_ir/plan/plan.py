@@ -84,7 +84,8 @@ class MatmulStep:
 
     ``epilogue``, a launch of one nest, then changes the result where it lies, and writes whatever else it has as
     outputs. It may run for some rows and columns as soon as these are complete: each of its points reads the result at
-    its own place alone. There is no batch then.
+    its own place alone. There is no batch then. With ``running``, a buffer in the memory of the result, the product is
+    added to what that holds.
     """
 
     dtype: DType
@@ -97,10 +98,13 @@ class MatmulStep:
     result: PlannedView
     origins: tuple[Origin]
     epilogue: KernelStep | None = None
+    running: int | None = None
 
     def reads(self) -> Iterator[int]:
         yield self.left.buffer
         yield self.right.buffer
+        if self.running is not None:
+            yield self.running
         if self.epilogue is not None:
             yield from (buffer for buffer in self.epilogue.reads() if buffer != self.result.buffer)
 

@@ -36,7 +36,8 @@ def _step(plan: Plan, step: Step) -> list[str]:
         batch = f"{' x '.join(map(str, step.batch))} of " if step.batch else ""
         sizes = f"{batch}{step.rows} x {step.inner} @ {step.inner} x {step.columns}"
         reads = f"{_view(step.left)} @ {_view(step.right)}"
-        product = f"matmul {step.dtype} {sizes}: {reads} -> {_view(step.result)}{scope}"
+        added = "" if step.running is None else f"{step.running} + "
+        product = f"matmul {step.dtype} {sizes}: {added}{reads} -> {_view(step.result)}{scope}"
         if step.epilogue is None:
             return [product]
         return [product, f"  epilogue {step.epilogue.kernel.name}", *(f"  {line}" for line in _nests(step.epilogue))]

@@ -21,7 +21,8 @@ WINDOW = 64
 class Task:
     """``before`` are the tasks that must end before this one begins; a kernel may share its launch with others.
 
-    ``reads`` and ``writes`` name the values whose memory is to be counted: computed ones that nobody else keeps.
+    ``reads`` and ``writes`` name the values whose memory is to be counted: computed ones that nobody else keeps. A task
+    ``overwrites`` if an output may lie where an input of the same size was that is not read again.
     """
 
     before: tuple[int, ...]
@@ -29,6 +30,7 @@ class Task:
     reads_computed: bool
     reads: tuple[Hashable, ...] = ()
     writes: tuple[Hashable, ...] = ()
+    overwrites: bool = False
 
 
 def schedule(tasks: Sequence[Task], nbytes: Mapping[Hashable, int] = {}) -> list[list[list[int]]]:
@@ -89,13 +91,13 @@ class _Memory:
         self.ending = 0
 
     def change(self, number: int) -> tuple[int, int]:
-        """Bytes that the task takes, and bytes that are free after it; an output may lie where an input was."""
+        """Bytes that the task takes, and bytes that are free after it."""
         task = self.tasks[number]
         last = [self.nbytes.get(value, 0) for value in dict.fromkeys(task.reads) if self.readers[value] == 1]
         taken = 0
         for value in task.writes:
             size = self.nbytes.get(value, 0)
-            if task.is_kernel and size in last:
+            if task.overwrites and size in last:
                 last.remove(size)
             else:
                 taken += size

@@ -138,7 +138,8 @@ def _matmul_work(plan: Plan, step: MatmulStep, _: int) -> Work:
     sizes = f"{step.rows} x {step.inner} x {step.columns} {layout}"
     name = f"matmul {' x '.join(map(str, step.batch))} of {sizes}" if step.batch else f"matmul {sizes}"
     flops = matmul_flops(step.rows, step.inner, step.columns, batch)
-    work = Work(name, f"{name} {step.dtype}", (left + right) * size, result * size, flops)
+    read = left + right + (result if step.running is not None else 0)
+    work = Work(name, f"{name} {step.dtype}", read * size, result * size, flops)
     if step.epilogue is None:
         return work
     after = _nest_work(plan, step.epilogue, 0)

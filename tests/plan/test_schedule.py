@@ -85,7 +85,7 @@ def test_blocks_run_one_after_the_other_when_memory_counts():
         at = len(tasks)
         tasks += [
             Task((), False, False, (), (wide,)),
-            Task((at,), True, True, (wide,), (wide + "'",)),
+            Task((at,), True, True, (wide,), (wide + "'",), overwrites=True),
             Task((at + 1,), False, True, (wide + "'",), (narrow,)),
         ]
         nbytes |= {wide: 100, wide + "'": 100, narrow: 1}

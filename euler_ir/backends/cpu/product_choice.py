@@ -26,7 +26,7 @@ def is_for_openblas(step: MatmulStep, seconds: Callable[[Plan, bool], float]) ->
     ``seconds(plan, by_openblas)`` times a plan that holds one product. What is chosen decides the last bits of a result:
     so it is tried once, whatever the number of threads, and not at all without a cache to keep the answer.
     """
-    if step.epilogue is not None or not openblas.takes(step):
+    if step.epilogue is not None or step.running is not None or not openblas.takes(step):
         return False
     if min(step.rows, step.columns) == 1:
         return True  # of a matrix and a vector nothing is used twice, so packing does not pay

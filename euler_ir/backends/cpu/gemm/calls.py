@@ -58,7 +58,7 @@ class ProductModules:
             "right_column": right_column,
             "right_inner": right_inner,
             "leading": step.result.leading,
-            "accumulate": "false",
+            "accumulate": "false" if step.running is None else "true",
             "row_parts": grid[0],
             "column_parts": grid[1],
             "block_rows": blocks.rows,
