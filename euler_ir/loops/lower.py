@@ -162,7 +162,7 @@ class _Lowering:
         return self._nest(axes, vector=bool(axes))
 
     def scan(self) -> Nest:
-        """A loop along the scanned axis that carries the running sum."""
+        """A loop along the scanned axis that carries the running sum; lanes lie across it unless it is the last axis."""
         (op,) = self.group.ops
         axes = self._frame_axes()
         position = op.attributes["axis"]
@@ -179,7 +179,8 @@ class _Lowering:
         self._statement(Store(self.buffers[op.result], linearize(at, op.result.shape), total))
         self._leave((along,), carries=(Carry(running, dtype, 0, total),))
         rows = tuple(axis for axis in axes if axis is not along)
-        return self._nest(rows, vector=bool(rows))
+        is_last = [axis for axis in axes if axis.extent != 1][-1:] == [along]
+        return self._nest(rows, vector=bool(rows) and not is_last)
 
     def _nest(self, axes: tuple[Axis, ...], vector: bool) -> Nest:
         (top,) = self.scopes

@@ -170,9 +170,8 @@ def _gelu_gradient(op, dy):
 
 
 # -- GELU --------------------------------------------------------------------------------------------------------------
-# x times the chance that a normal number is below x; arXiv:1606.08415, section 2, which also gives the tanh form. That is
-# written as a sigmoid, equal to 0.5 (1 + tanh u) without the cancellation that makes the latter lose every digit in the
-# negative tail.
+# x times the chance that a normal number is below x; arXiv:1606.08415, section 2, which also gives the tanh form. That
+# is a sigmoid, equal to 0.5 (1 + tanh u) without the cancellation by which the latter loses every digit of the tail.
 
 _INNER = math.sqrt(2 / math.pi)
 _CUBIC = 0.044715

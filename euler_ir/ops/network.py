@@ -54,7 +54,8 @@ def _decompose_softmax(op):
         return (op.operands[0],)
     shifted, axis = _shifted(op)
     grown = T.exp(shifted)
-    return (T.cast(grown / spread(T.sum(grown, axis), grown, (axis,)), op.result.dtype),)
+    # The sum is at least 1: one division a row instead of one an element.
+    return (T.cast(grown * spread(1 / T.sum(grown, axis), grown, (axis,)), op.result.dtype),)
 
 
 def _decompose_log_softmax(op):
@@ -161,12 +162,17 @@ def _evaluate_cross_entropy(attributes, logits, labels):
     return np.where(ignored, 0, np.where(valid, -picked, np.nan)).astype(wide.dtype)
 
 
+I32_CLASSES = 2**31 - 1
+
+
 def _label_masks(op):
     """Whether each position counts, whether its label is a class, and the one-hot grid of labels (all bool)."""
     logits, labels = op.operands
-    labels = T.cast(labels, promote(labels.dtype, i32))  # narrow labels could not count up to every class
+    labels = T.cast(labels, promote(labels.dtype, i32))  # of the narrow ones i8 holds no ignore_index beyond -128
     ignored = T.equal(labels, op.attributes["ignore_index"])
     valid = T.logical_and(labels >= 0, labels < logits.shape[-1])
+    if logits.shape[-1] <= I32_CLASSES:
+        labels = T.cast(labels, i32)  # twice as many at once as of i64; what wraps around is not valid
     grid = logits.graph.emit("iota", (), shape=logits.shape, axis=len(logits.shape) - 1, dtype=labels.dtype)
     return ignored, valid, T.equal(grid, spread(labels, logits, (len(logits.shape) - 1,)))
 

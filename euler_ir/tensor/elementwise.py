@@ -223,7 +223,7 @@ def normal_pdf(x):
 
 
 def normal_cdf_tanh(x):
-    """``0.5 + 0.5 tanh(sqrt(2/pi) (x + 0.044715 x^3))``, nearly ``normal_cdf`` (arXiv:1606.08415); exact in both tails."""
+    """``0.5 + 0.5 tanh(sqrt(2/pi) (x + 0.044715 x^3))``, near ``normal_cdf`` (arXiv:1606.08415); exact in the tails."""
     return _unary("normal_cdf_tanh", x, float_only=True)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from native_nests import run_native
 
-from euler_ir.backends.cpu import codegen, jit, widths, writer
+from euler_ir.backends.cpu import codegen, jit, prefetch, widths, writer
 from euler_ir.dtypes import DTYPES, bool_, f16, f32, f64, i8, i32, i64, u8
 from euler_ir.errors import LoweringError
 from euler_ir.index import Axis, Bound, Dynamic, Index, Multiple
@@ -382,6 +382,17 @@ def test_no_points():
             nest = Nest((Buffer("x", f32, 0, "input"), Buffer("y", f32, 0, "output")), (i, j), body, vector)
             assert codegen.task_count(nest) == 0
             check(nest)
+
+
+def test_the_next_row_is_fetched_while_a_row_is_in_cache(monkeypatch):
+    small, large = nests.layer_norm(5, 200), nests.layer_norm(2000, 200)
+    assert "llvm.prefetch" not in codegen.emit_nest(small, "f").text
+    lines = codegen.emit_nest(large, "f").text.count("call void @llvm.prefetch")
+    assert lines == -(-4 * widths.loop_width(large.body[4]) // 64)
+    monkeypatch.setattr(prefetch, "SMALLEST_BUFFER", 0)
+    for nest in (small, nests.softmax(3, 333)):
+        assert "llvm.prefetch" in codegen.emit_nest(nest, "f").text
+        check(nest, relative=2e-6)
 
 
 # -- modules -----------------------------------------------------------------------------------------------------------

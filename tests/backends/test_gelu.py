@@ -25,7 +25,8 @@ def arguments():
     random = np.random.default_rng(0)
     small = 2.0 ** np.arange(-140, 3)
     return np.concatenate([
-        np.linspace(-12, 12, 1201), random.uniform(-12, 12, 800), random.normal(-0.75, 0.1, 200), small, -small, [0.0, -0.0]
+        np.linspace(-12, 12, 1201), random.uniform(-12, 12, 800), random.normal(-0.75, 0.1, 200), small, -small,
+        [0.0, -0.0],
     ]).astype(np.float32)  # fmt: skip
 
 

@@ -20,7 +20,7 @@ def transpose(batch, rows, columns, dtype=f32):
     b, i, j = Axis("b", batch), Axis("i", rows), Axis("j", columns)
     size = batch * rows * columns
     turned = (Index.of(b) * columns + j) * rows + i
-    buffers = tuple(Buffer(name, dtype, size, "input") for name in ("x", "x2", "z")) + (Buffer("y", dtype, size, "output"),)
+    inputs = (Buffer(name, dtype, size, "input") for name in ("x", "x2", "z"))
     body = (
         Load("a", dtype, "x", turned),
         Load("a2", dtype, "x2", turned),
@@ -29,7 +29,7 @@ def transpose(batch, rows, columns, dtype=f32):
         Compute("e", dtype, "maximum", ("d", "c")),
         Store("y", nests.at(b, i, j), "e"),
     )
-    return Nest(buffers, (b, i, j), body, vector=True)
+    return Nest((*inputs, Buffer("y", dtype, size, "output")), (b, i, j), body, vector=True)
 
 
 SIZES = [(1, 16, 16), (2, 17, 16), (1, 16, 17), (3, 33, 50), (1, 15, 40), (1, 40, 15), (2, 64, 1100), (1, 100, 3)]

@@ -21,6 +21,7 @@ MAX_ULP = {
     "exp": 1.1, "log": 1.0, "tanh": 1.5, "erf": 1.5, "erfc": 2.0, "sin": 1.7, "cos": 1.7, "sqrt": 0.5, "rsqrt": 1.5,
     "pow": 1.0, "sigmoid": 2.0, "normal_pdf": 1.5, "normal_cdf": 3.4, "normal_cdf_tanh": 2.2,
 }  # fmt: skip
+MAX_ULP_F64 = MAX_ULP | {"erfc": 2.2}
 UNARY = [name for name in vector_math.FUNCTIONS if name != "pow"]
 ACCURATE = {
     "exp": np.exp, "log": np.log, "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "sqrt": np.sqrt,
@@ -35,7 +36,7 @@ EXACT = {
     "sqrt": mpmath.sqrt, "erf": mpmath.erf, "erfc": mpmath.erfc, "rsqrt": lambda x: 1 / mpmath.sqrt(x),
     "pow": mpmath.power, "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)), "normal_pdf": mpmath.npdf,
     "normal_cdf": lambda x: mpmath.erfc(-x / mpmath.sqrt(2)) / 2,
-    "normal_cdf_tanh": lambda x: 1 / (1 + mpmath.exp(-mpmath.sqrt(8 / mpmath.pi) * (x + mpmath.mpf(44715) / 10**6 * x**3))),
+    "normal_cdf_tanh": lambda x: EXACT["sigmoid"](mpmath.sqrt(8 / mpmath.pi) * (x + mpmath.mpf(44715) / 10**6 * x**3)),
 }  # fmt: skip
 FAR = 1e4  # Beyond, functions with exponentials are 0, 1 or infinite, and mpmath takes long.
 
@@ -99,10 +100,12 @@ def where_functions_bend(dtype, count, seed=0):
     """Numbers of ordinary size, and those around which arguments are reduced to the next multiple of ln 2 or pi/2."""
     rng, kind = np.random.default_rng(seed), TYPES[dtype]
     halves = np.arange(-300.5, 301)
-    edges = np.concatenate([halves * math.log(2), halves * math.pi / 2, np.sqrt(np.abs(halves) * math.log(4))]).astype(kind)
+    edges = [halves * math.log(2), halves * math.pi / 2, np.sqrt(np.abs(halves) * math.log(4))]
+    edges = np.concatenate(edges).astype(kind)
     return np.concatenate([
-        rng.normal(0, 1, count).astype(kind), rng.normal(0, 8, count).astype(kind), rng.uniform(-15, 15, count).astype(kind),
-        rng.uniform(-800, 800, count).astype(kind), (1 + rng.normal(0, 1e-3, count)).astype(kind),
+        rng.normal(0, 1, count).astype(kind), rng.normal(0, 8, count).astype(kind),
+        rng.uniform(-15, 15, count).astype(kind), rng.uniform(-800, 800, count).astype(kind),
+        (1 + rng.normal(0, 1e-3, count)).astype(kind),
         edges, np.nextafter(edges, kind.type(np.inf)), np.nextafter(edges, -kind.type(np.inf)),
     ])  # fmt: skip
 
@@ -167,7 +170,8 @@ def check_against_mpmath(name, dtype, x):
     errors = [exact_error(name, dtype, y, at) for at, y in zip(x, got, strict=True)]
     worst = int(np.argmax(errors))
     print(f"{name} {dtype}: {errors[worst]:.2f} ulp at {x[worst]!r}")
-    assert errors[worst] <= MAX_ULP[name], f"{errors[worst]:.2f} ulp at {x[worst]!r}"
+    allowed = MAX_ULP if dtype == "f32" else MAX_ULP_F64
+    assert errors[worst] <= allowed[name], f"{errors[worst]:.2f} ulp at {x[worst]!r}"
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -254,7 +258,7 @@ def test_every_width_and_machine_gives_the_same_bits(name, dtype, monkeypatch):
     for width in (2, 4, 8, 16):
         assert_same_bits(compiled(name, dtype, width)(x), expected)
     for vector_bytes in (32, 64):
-        monkeypatch.setattr(lanes, "vector_bytes", lambda: vector_bytes)
+        monkeypatch.setattr(lanes, "vector_bytes", lambda width=vector_bytes: width)
         assert_same_bits(compiled.__wrapped__(name, dtype, 4)(x), expected)
 
 

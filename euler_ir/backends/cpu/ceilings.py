@@ -10,9 +10,8 @@ import ctypes
 import functools
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
-from euler_ir.backends.cpu.jit import LoadedCode, compile_object, vector_bytes
+from euler_ir.backends.cpu.jit import LoadedCode, compile_object, last_cache_bytes, vector_bytes
 from euler_ir.backends.cpu.program import allocate_arena
 from euler_ir.backends.cpu.worker_pool import get_pool
 
@@ -51,7 +50,7 @@ def measure_ceilings(threads: int | None = None) -> Ceilings:
     """The Ceilings of ``threads`` threads (by default all cores), once a process: it takes half a second."""
     pool = get_pool(threads)
     code = LoadedCode([compile_object(_text())], ["eir_fma", "eir_read", "eir_triad"])
-    nbytes = min(max(4 * _last_cache_bytes(), _SMALLEST_SHARE) * pool.threads, _LARGEST_ARRAY)
+    nbytes = min(max(4 * last_cache_bytes(), _SMALLEST_SHARE) * pool.threads, _LARGEST_ARRAY)
     arrays = [allocate_arena(nbytes) for _ in range(3)]
     sink = allocate_arena(64 * pool.threads)
     argument = (ctypes.c_void_p * 5)(nbytes // 256, sink.ctypes.data, *(array.ctypes.data for array in arrays))
@@ -67,12 +66,6 @@ def measure_ceilings(threads: int | None = None) -> Ceilings:
     flops = 2 * _CHAINS * _FMA_STEPS * (vector_bytes() // 4) * pool.threads
     triad = rate("eir_triad", 3 * nbytes)
     return Ceilings(pool.threads, rate("eir_fma", flops), rate("eir_read", nbytes), triad)
-
-
-def _last_cache_bytes() -> int:
-    """The size of the largest cache that Linux says the first core has, or 0."""
-    sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
-    return max((int(size.read_text().strip().removesuffix("K")) << 10 for size in sizes), default=0)
 
 
 def _text() -> str:

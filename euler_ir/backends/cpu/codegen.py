@@ -1,9 +1,9 @@
 """Loop IR to LLVM IR text: one function a nest, on explicit vectors.
 
-A nest is cut into tasks: its points, runs of neighbours along a vector axis, or tiles of such runs. The function runs a range of them, so
-that threads share a nest by sharing its tasks; what a task computes does not depend on who runs it. The last vector
-along an axis runs the same code under a mask. Sums of floats are taken lane by lane, in runs of _RUN that are added up
-with their rounding errors, the lanes at last pairwise: long sums stay accurate, in one fixed order.
+A nest is cut into tasks: its points, runs of neighbours along a vector axis, or tiles of such runs. The function runs
+a range of them, so that threads share a nest by sharing its tasks; what a task computes does not depend on who runs it.
+The last vector along an axis runs the same code under a mask. Sums of floats are taken lane by lane, in runs of _RUN
+that are added up with their rounding errors, the lanes at last pairwise: long sums stay accurate, in one fixed order.
 
 The function depends on the shape of the nest alone, not on names, so equal nests of different layers share their code.
 """
@@ -18,10 +18,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from euler_ir.backends.cpu import indexing, memory, tiles
-from euler_ir.backends.cpu.hoist import buffers_stored, hoist, split_invariant
+from euler_ir.backends.cpu.hoist import buffers_loaded, buffers_stored, hoist, split_invariant
 from euler_ir.backends.cpu.indexing import Scope
+from euler_ir.backends.cpu.jit import last_cache_bytes
+from euler_ir.backends.cpu.prefetch import rows_ahead
 from euler_ir.backends.cpu.reductions import Accumulator
-from euler_ir.backends.cpu.scalar_ops import cast, emit_compute
+from euler_ir.backends.cpu.scalar_ops import MATH_OPERATIONS, cast, emit_compute
 from euler_ir.backends.cpu.widths import loop_width, nest_width, task_count, tile_of, vector_count, vectors_per_task
 from euler_ir.backends.cpu.writer import Code, Register, constant, first_lanes, lane_constants, register_element
 from euler_ir.dtypes import DTYPES, DType, i64
@@ -84,6 +86,20 @@ def emit_nest(
     return _Emitter(nest, in_place).function(symbol, by_parts)
 
 
+def _streaming(nest: Nest, in_place: frozenset[int]) -> set[int]:
+    """The positions of outputs that are larger than the last cache and that ``nest`` does not read.
+
+    Not those of loops that compute functions such as exp: memory is not what these wait for.
+    """
+    others = buffers_loaded(nest.body) | buffers_stored(nest.body, beside=frozenset(MATH_OPERATIONS))
+    return {
+        number
+        for number, buffer in enumerate(nest.parameters)
+        if buffer.role == "output" and number not in in_place and buffer.name not in others
+        if buffer.size * buffer.dtype.itemsize > last_cache_bytes()
+    }
+
+
 class _Emitter:
     """Writes one function, statement by statement, with ``scope`` saying where it stands."""
 
@@ -94,14 +110,19 @@ class _Emitter:
         self.scope = Scope(self.code)
         self.width = nest_width(nest)
         self.rows = tile_of(nest)
+        self.ahead: tuple[Loop | None, tuple[Load, ...]] = None, ()
         self.dtypes: dict[str, DType] = {}
         self.places: dict[str, memory.Place] = {}
 
     def function(self, symbol: str, by_parts: bool) -> NestFunction:
         nest, code = self.nest, self.code
         pointers = []
+        streams = set() if by_parts else _streaming(nest, self.in_place)
         for number, buffer in enumerate(nest.parameters):
-            self.places[buffer.name] = memory.Place(f"%b{number}", buffer.dtype)
+            place = memory.Place(f"%b{number}", buffer.dtype)
+            if number in streams:
+                place = memory.streaming_place(code, f"%b{number}", buffer.dtype)
+            self.places[buffer.name] = place
             pointers.append(f"ptr {'' if number in self.in_place else 'noalias '}%b{number}")
         for buffer in nest.locals:
             array = code.allocate(memory.memory_element(buffer.dtype), max(buffer.size, 1) * self.width, 64)
@@ -113,6 +134,8 @@ class _Emitter:
         else:
             self._tasks()
             limits = ["i64 %begin", "i64 %end"]
+        if streams:
+            memory.end_streams(code)
         parameters = ", ".join([*limits, "ptr %faults", *pointers])
         text = f"define void @{symbol}({parameters}) nounwind {{\n{code.body()}\n}}\n"
         return NestFunction(text, frozenset(code.helpers))
@@ -131,6 +154,7 @@ class _Emitter:
         with self.code.loop(Register("%begin", "i64"), Register("%end", "i64"), 1, nonempty=False) as task:
             block = self._place_axes(outer, blocks, task)
             if self.width == 1:
+                self.ahead = rows_ahead(nest, body)
                 self._statements(body)
                 return
             varying = nest.axes[-1:] if self.rows is None else (self.rows, nest.axes[-1])
@@ -326,6 +350,10 @@ class _Emitter:
         def iteration() -> None:
             for carry, slot in zip(loop.carries, carries, strict=True):
                 self._define(carry.name, carry.dtype, slot.get())
+            if loop is self.ahead[0] and scope.mask is None:
+                for load in self.ahead[1]:
+                    next_row = load.index + load.index.coefficient(self.nest.axes[-1])
+                    memory.prefetch(scope, self.places[load.buffer], next_row)
             self._statements(loop.body)
             for carry, slot in zip(loop.carries, carries, strict=True):
                 slot.set(scope.values[carry.update])

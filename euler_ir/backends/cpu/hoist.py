@@ -48,15 +48,17 @@ def split_invariant(
     return tuple(invariant), tuple(variant)
 
 
-def buffers_stored(body: tuple[Statement, ...]) -> set[str]:
-    """The buffers that ``body`` stores to, in loops too."""
-    found = set()
-    for statement in body:
-        if isinstance(statement, Store):
-            found.add(statement.buffer)
-        elif isinstance(statement, Loop):
-            found |= buffers_stored(statement.body)
-    return found
+def buffers_stored(body: tuple[Statement, ...], beside: Collection[str] | None = None) -> set[str]:
+    """The buffers that ``body`` stores to, in loops too; given operations, only where one of ``beside`` is computed."""
+    counts = beside is None or any(isinstance(s, Compute) and s.operation in beside for s in body)
+    found = {statement.buffer for statement in body if counts and isinstance(statement, Store)}
+    return found.union(*(buffers_stored(loop.body, beside) for loop in body if isinstance(loop, Loop)))
+
+
+def buffers_loaded(body: tuple[Statement, ...]) -> set[str]:
+    """The buffers that ``body`` loads from, in loops too."""
+    found = {statement.buffer for statement in body if isinstance(statement, Load)}
+    return found.union(*(buffers_loaded(loop.body) for loop in body if isinstance(loop, Loop)))
 
 
 def indices(statement: Statement) -> Iterator[Index]:

@@ -13,6 +13,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -102,6 +103,13 @@ def vector_bytes() -> int:
     if features.get("avx512f"):
         return 64
     return 32 if features.get("avx2") else 16
+
+
+@functools.cache
+def last_cache_bytes() -> int:
+    """The size of the largest cache that Linux says the first core has, or 0."""
+    sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    return max((int(size.read_text().strip().removesuffix("K")) << 10 for size in sizes), default=0)
 
 
 def compile_object(llvm_ir_text: str, pipeline: Pipeline = COMPUTE) -> bytes:

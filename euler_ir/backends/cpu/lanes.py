@@ -117,7 +117,7 @@ class Lanes:
         return self._horner(POLYNOMIALS[name, self.format.name], x)
 
     def polynomial_in_parts(self, name: str, x: str) -> tuple[str, str]:
-        """The polynomial, and what its last step lost in rounding (where its constant term is not far from its value)."""
+        """The polynomial, and what its last step lost in rounding if its constant term is not far from its value."""
         constant, *others = POLYNOMIALS[name, self.format.name]
         slope = self._horner(others, x)
         result = self.fma(slope, x, self.number(constant))

@@ -1,10 +1,16 @@
-"""Loads and stores in generated code. In memory half types take 16 bits, and bool is a byte, 0 or 1."""
+"""Loads and stores in generated code. In memory half types take 16 bits, and bool is a byte, 0 or 1.
+
+What is written to a buffer larger than the last cache is not there any more when it is read: such stores go around the
+caches, which saves reading the lines that they fill (x86 has them for aligned vectors; elsewhere they are a hint).
+"""
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 
 from euler_ir.backends.cpu.indexing import Scope, condition, lane_step, scalar_index, vector_index
+from euler_ir.backends.cpu.jit import vector_bytes
 from euler_ir.backends.cpu.scalar_ops import combine
 from euler_ir.backends.cpu.writer import (
     Code,
@@ -21,13 +27,35 @@ from euler_ir.errors import LoweringError
 from euler_ir.index import Condition, Index
 
 
+_LINE = 64
+
+
 @dataclass(frozen=True)
 class Place:
-    """A buffer at ``pointer``. With ``lanes`` above 1 each of its elements lies there once for every lane."""
+    """A buffer at ``pointer``. With ``lanes`` above 1 each of its elements lies there once for every lane.
+
+    ``streams`` is None, or says (an i1) whether the pointer is aligned to ``vector_bytes()``, so that stores may go
+    around the caches.
+    """
 
     pointer: str
     dtype: DType
     lanes: int = 1
+    streams: Register | None = None
+
+
+def streaming_place(code: Code, pointer: str, dtype: DType) -> Place:
+    """A buffer whose stores go around the caches where they can; the function must end with `end_streams`."""
+    address = code.emit(f"ptrtoint ptr {pointer} to i64", "i64")
+    rest = code.binary("and", address, constant(vector_bytes() - 1, "i64"))
+    return Place(pointer, dtype, streams=code.compare("icmp eq", rest, constant(0, "i64")))
+
+
+def end_streams(code: Code) -> None:
+    """Order stores around the caches before those that follow; on other machines they are ordered as any store is."""
+    if platform.machine() == "x86_64":
+        code.helpers.add("declare void @llvm.x86.sse.sfence()")
+        code.line("call void @llvm.x86.sse.sfence()")
 
 
 def memory_element(dtype: DType) -> str:
@@ -68,6 +96,16 @@ def load_line(scope: Scope, place: Place, index: Index, offset: int) -> Register
     return code.emit(f"load {kind}, {pointer.typed}, align {place.dtype.itemsize}", element, scope.width)
 
 
+def prefetch(scope: Scope, place: Place, index: Index) -> None:
+    """Begin to fetch the lines of the vector at ``index``, which need not lie inside of the buffer."""
+    code = scope.code
+    code.helpers.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    first = scalar_index(scope, index)
+    for offset in range(0, scope.width, _LINE // place.dtype.itemsize):
+        pointer = _element_pointer(code, place, code.binary("add", first, constant(offset, "i64")))
+        code.line(f"call void @llvm.prefetch.p0({pointer.typed}, i32 0, i32 3, i32 1)")
+
+
 def store(scope: Scope, place: Place, index: Index, value: Register, accumulate: bool) -> None:
     """``place[index] = value``, or added to what is there, in all lanes of the mask."""
     code, element = scope.code, memory_element(place.dtype)
@@ -83,8 +121,25 @@ def store(scope: Scope, place: Place, index: Index, value: Register, accumulate:
     value = _to_memory(code, value, place.dtype)
     if access.uniform:
         code.line(f"store {value.typed}, {access.pointer.typed}, align {place.dtype.itemsize}")
-    else:
-        _store_vector(scope, access.pointer, place, code.splat(value, scope.width))
+        return
+    value = code.splat(value, scope.width)
+    if place.streams is None or accumulate or scope.mask is not None or not _starts_lines(scope, place, index):
+        _store_vector(scope, access.pointer, place, value)
+        return
+    code.helpers.add("!0 = !{i32 1}")
+    with code.when(place.streams):
+        code.line(f"store {value.typed}, {access.pointer.typed}, align {vector_bytes()}, !nontemporal !0")
+    with code.when(code.binary("xor", place.streams, constant(True, "i1"))):
+        _store_vector(scope, access.pointer, place, value)
+
+
+def _starts_lines(scope: Scope, place: Place, index: Index) -> bool:
+    """Whether the vector at ``index`` is one of neighbours and begins at a multiple of a register's elements."""
+    lanes = vector_bytes() // place.dtype.itemsize
+    others = index - Index.of(scope.axis) if lane_step(scope, index) == 1 else None
+    if others is None or scope.width % lanes or scope.axis in others.axes():
+        return False
+    return others.constant % lanes == 0 and all(factor % lanes == 0 for _, factor in others.terms)
 
 
 def _access(scope: Scope, place: Place, index: Index, holds: Register | None) -> _Access:

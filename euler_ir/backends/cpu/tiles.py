@@ -36,14 +36,14 @@ def is_transposed(statement, rows: Axis, lanes: Axis) -> bool:
 
 
 def load_tile(scope: Scope, place: memory.Place, index: Index) -> list[Register]:
-    """The vectors along the scope's axis of ``place[index]``, for the row at which the scope stands and those after it."""
+    """The vectors along the scope's axis of ``place[index]``, for the scope's row and those after it."""
     step = index.coefficient(scope.axis)
     lines = [memory.load_line(scope, place, index, lane * step) for lane in range(scope.width)]
     return [memory.from_memory(scope.code, row, place.dtype) for row in _transposed(scope.code, lines)]
 
 
 def _transposed(code: Code, lines: list[Register]) -> list[Register]:
-    """Vectors of first elements, second elements ...: blocks beside the diagonal change places, of 1, 2, 4 ... lanes."""
+    """Vectors of first elements, of second ones ...: blocks of 1, 2, 4 ... lanes beside the diagonal change places."""
     count = len(lines)
     lines = list(lines)
     block = 1

@@ -13,7 +13,7 @@ log              0.9   0.8
 tanh             1.3   1.2
 sigmoid          2.0   1.5
 erf              1.0   1.0
-erfc             1.9   1.9
+erfc             1.9   2.1
 normal_cdf       3.3   3.0
 normal_pdf       1.3   1.2
 normal_cdf_tanh  2.1   1.8
@@ -213,7 +213,7 @@ def _normal_pdf(lanes: Lanes, x: str) -> str:
 
 
 def _normal_cdf_tanh(lanes: Lanes, x: str) -> str:
-    # 1 / (1 + exp(-u)), u = x (linear + cubic x^2), for |x|; u to twice the precision, for exp magnifies its error by u.
+    # 1 / (1 + exp(-u)), u = x (linear + cubic x^2), for |x|; u to twice the precision: exp magnifies its error by u.
     size = lanes.at_most(lanes.intrinsic("fabs", x), lanes.format.cubic_end)
     linear = _root(4 / _HALF_PI)
     cubic_high, cubic_low = lanes.format.parts(linear * Fraction(44715, 10**6), 2)
@@ -237,7 +237,7 @@ def _sigmoid(lanes: Lanes, x: str) -> str:
 
 
 def _logistic(lanes: Lanes, x: str, excess: str, n: str) -> str:
-    """1 / (1 + s) where x is not negative and s / (1 + s) where it is, of s = (1 + excess) * 2^n, which is at most 1."""
+    """1 / (1 + s) where x is not negative and s / (1 + s) where it is, of s = (1 + excess) * 2^n <= 1."""
     one, zero = lanes.number(1), lanes.number(0)
     grown = lanes.add(one, excess)
     small = lanes.scale(grown, n)
