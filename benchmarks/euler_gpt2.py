@@ -41,10 +41,6 @@ class EulerStep:
         return float(self._run(self._state, **inputs)["loss"])
 
     def planned(self):
-        """Bytes of the plan by place, and what the arena must have at least."""
-        plan = self._run.plan
-        places = {}
-        for buffer in plan.buffers:
-            if buffer.place != "arena":
-                places[buffer.place] = places.get(buffer.place, 0) + buffer.type.nbytes
-        return {**places, "arena": plan.arena_bytes, "arena_at_least": plan.lower_bound}
+        """What is known of memory before the run, in bytes: of all, of the arena, and of the least arena possible."""
+        needs = self._run.memory
+        return {"total": needs.total, "arena": needs.arena, "least_arena": self._run.plan.lower_bound}

@@ -10,13 +10,13 @@ import numpy as np
 from benchmarks import workload as settings
 
 
-def _layer_norm(x, parameters, name):
+def layer_norm(x, parameters, name):
     mean = x.mean(-1, keepdims=True)
     variance = ((x - mean) ** 2).mean(-1, keepdims=True)
     return (x - mean) * jax.lax.rsqrt(variance + 1e-5) * parameters[f"{name}.weight"] + parameters[f"{name}.bias"]
 
 
-def _linear(x, parameters, name):
+def linear(x, parameters, name):
     return x @ parameters[f"{name}.weight"] + parameters[f"{name}.bias"]
 
 
@@ -24,13 +24,13 @@ def _loss(parameters, tokens, targets, workload):
     x = parameters["wte.weight"][tokens] + parameters["wpe.weight"][: tokens.shape[1]]
     for layer in range(workload.layers):
         name = f"h.{layer}"
-        qkv = _linear(_layer_norm(x, parameters, f"{name}.ln_1"), parameters, f"{name}.attn.c_attn")
+        qkv = linear(layer_norm(x, parameters, f"{name}.ln_1"), parameters, f"{name}.attn.c_attn")
         by_head = qkv.reshape(*tokens.shape, 3, workload.heads, workload.width // workload.heads)
         mixed = jax.nn.dot_product_attention(by_head[:, :, 0], by_head[:, :, 1], by_head[:, :, 2], is_causal=True)
-        x = x + _linear(mixed.reshape(x.shape), parameters, f"{name}.attn.c_proj")
-        hidden = _linear(_layer_norm(x, parameters, f"{name}.ln_2"), parameters, f"{name}.mlp.c_fc")
-        x = x + _linear(jax.nn.gelu(hidden, approximate=True), parameters, f"{name}.mlp.c_proj")
-    scores = jax.nn.log_softmax(_layer_norm(x, parameters, "ln_f") @ parameters["wte.weight"].T)
+        x = x + linear(mixed.reshape(x.shape), parameters, f"{name}.attn.c_proj")
+        hidden = linear(layer_norm(x, parameters, f"{name}.ln_2"), parameters, f"{name}.mlp.c_fc")
+        x = x + linear(jax.nn.gelu(hidden, approximate=True), parameters, f"{name}.mlp.c_proj")
+    scores = jax.nn.log_softmax(layer_norm(x, parameters, "ln_f") @ parameters["wte.weight"].T)
     return -jnp.take_along_axis(scores, targets[..., None], axis=-1).mean()
 
 

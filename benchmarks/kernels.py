@@ -60,7 +60,7 @@ class Kernels:
             return None
         self._run, results = prepared
         self._run()
-        elements = [_some_elements(array) for array in results()]
+        elements = [some_elements(array) for array in results()]
         self._run()
         start = time.perf_counter()
         self._run()
@@ -71,7 +71,7 @@ class Kernels:
         return timed_ms(self._run, times)
 
 
-def _some_elements(array):
+def some_elements(array):
     """About COMPARED elements, spread over all of ``array``, in f64, and the root mean square of all."""
     flat = np.ravel(array)
     scale = float(np.sqrt(np.mean(np.square(flat, dtype=np.float64))))

@@ -32,24 +32,24 @@ def tables(results, ceilings):
 def _planned(results):
     rows = []
     for result in results:
-        planned = {place: nbytes / 2**20 for place, nbytes in result["peers"][BASELINE]["planned"].items()}
-        kept = sum(nbytes for place, nbytes in planned.items() if not place.startswith("arena"))
-        arena, least = planned["arena"], planned["arena_at_least"]
-        in_all = kept + arena
+        planned = result["peers"][BASELINE]["planned"]
+        total, arena, least = (planned[name] / 2**20 for name in ("total", "arena", "least_arena"))
         peak = result["peers"][BASELINE]["peak_mib"]
-        cells = (kept, arena, least, in_all, peak, peak - in_all)
-        rows.append((result["part"], *map(number, cells[:3]), f"{arena / least if least else 1:.3f}", *map(number, cells[3:])))
+        excess = f"{arena / least if least else 1:.3f}"
+        rows.append((result["part"], number(arena), number(least), excess, *map(number, (total, peak, peak - total))))
     columns = (
         "workload",
-        "parameters, moments, inputs and outputs MiB",
         "arena MiB",
         "lower bound MiB",
         "arena / bound",
-        "planned in all MiB",
+        "known before the run MiB",
         "peak of the process MiB",
-        "beyond the plan MiB",
+        "beyond it MiB",
     )
-    note = "Beyond the plan are Python, numpy, LLVM, OpenBLAS and the compiler's data; compiling is within the peak."
+    note = (
+        "Known before the run: parameters, moments, inputs, outputs, the arena of all intermediate tensors, and the "
+        "threads' scratch memory. Beyond it: Python, numpy, LLVM and the compiler's data; the peak includes compiling."
+    )
     return Table("Memory of euler_ir, planned and taken", columns, tuple(rows), note)
 
 

@@ -16,7 +16,7 @@ from benchmarks.workload import WORKLOADS
 PEERS = ("torch", "torch-compile", "jax")
 DEFAULT_PEERS = ("torch",)
 PARTS = tuple(WORKLOADS)
-ROUNDS = 6
+ROUNDS = 5
 
 CHECKED_STEPS = 3
 BATCHES = 4

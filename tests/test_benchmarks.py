@@ -1,6 +1,7 @@
 """The benchmarks run, count and report rightly; no test here looks at a time."""
 
 import dataclasses
+import importlib
 import json
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from benchmarks import __main__ as command_line
 from benchmarks import compile as compile_table
-from benchmarks import euler_kernels, kernel_cases, kernels, memory, page, peers, timing, train
+from benchmarks import euler_kernels, infer, kernel_cases, kernels, memory, page, peers, timing, train
 from benchmarks.kernel_cases import Case
 from benchmarks.machine import best_of, environment
 from benchmarks.peers import BASELINE
@@ -90,23 +91,23 @@ def test_memory_is_planned_and_taken(quick, monkeypatch, tmp_path, capsys):
     (result,) = json.loads(file.read_text())["results"]
     mine = result["peers"]["euler_ir"]
     parameters = TINY.parameters + TINY.context * TINY.width
-    assert mine["planned"]["parameter"] == 4 * parameters
-    assert mine["planned"]["state"] == 2 * 4 * parameters + 8  # moments and the step's number
-    assert mine["planned"]["arena"] >= mine["planned"]["arena_at_least"] > 0
+    # Parameters and both moments, and what else a step needs.
+    assert mine["planned"]["total"] > 3 * 4 * parameters + mine["planned"]["arena"]
+    assert mine["planned"]["arena"] >= mine["planned"]["least_arena"] > 0
     assert 0 < mine["begun_mib"] < mine["peak_mib"]
-    arena = mine["planned"]["arena"] / mine["planned"]["arena_at_least"]
+    arena = mine["planned"]["arena"] / mine["planned"]["least_arena"]
     assert f"{arena:.3f}" in capsys.readouterr().out
 
 
 def test_the_memory_tables_by_hand():
     mib = 2**20
-    planned = {"parameter": 100 * mib, "state": 200 * mib, "arena": 105 * mib, "arena_at_least": 100 * mib}
+    planned = {"total": 405 * mib, "arena": 105 * mib, "least_arena": 100 * mib}
     peers_ = {
         "euler_ir": {"planned": planned, "peak_mib": 500.0, "begun_mib": 20.0},
         "torch": {"planned": None, "peak_mib": 1000.0, "begun_mib": 20.0},
     }
     first, second = memory.tables([{"part": "tiny", "peers": peers_}], CEILINGS)
-    assert first.rows == (("tiny", "300", "105", "100", "1.050", "405", "500", "95"),)
+    assert first.rows == (("tiny", "105", "100", "1.050", "405", "500", "95"),)
     assert second.rows == (("tiny", "500", "1000", "0.50"),)
 
 
@@ -139,7 +140,7 @@ def test_operations_and_parameters_of_a_step():
 
 @pytest.mark.parametrize("peer", ["torch", "jax", "numpy"])
 def test_peers_compute_what_euler_ir_computes(peer, monkeypatch):
-    module = pytest.importorskip(peers.PEERS[peer].module) and __import__(f"benchmarks.{peer}_kernels", fromlist=["x"])
+    module = pytest.importorskip(peers.PEERS[peer].module) and importlib.import_module(f"benchmarks.{peer}_kernels")
     monkeypatch.setattr(kernel_cases, "TABLE", (11, 6))
     monkeypatch.setattr("os.sched_setaffinity", lambda *cores: None)
     met = 0
@@ -155,16 +156,16 @@ def test_peers_compute_what_euler_ir_computes(peer, monkeypatch):
 
 def _after_one_call(run, results):
     run()
-    return [kernels._some_elements(array) for array in results()]
+    return [kernels.some_elements(array) for array in results()]
 
 
 def test_other_results_are_refused():
     case = small("gelu")
-    right = [kernels._some_elements(np.arange(100.0))]
+    right = [kernels.some_elements(np.arange(100.0))]
     kernels.check_results("torch", case, right, right)
     for wrong in (np.arange(100.0) + 0.1, np.full(100, np.nan), np.arange(50.0)):
         with pytest.raises(PeerError, match="result 0 of gelu 9 x 7 is not euler_ir's"):
-            kernels.check_results("torch", case, [kernels._some_elements(wrong)], right)
+            kernels.check_results("torch", case, [kernels.some_elements(wrong)], right)
 
 
 def test_every_part_has_cases_and_every_kind_is_timed():
@@ -216,6 +217,41 @@ def test_the_kernel_table_by_hand():
     )
     assert products.rows[1][-3:] == ("", "", "0.50")
     assert rows.columns[2] == "GB/s" and rows.rows == (("matmul", "1 [1, 1]", "5", "50 %", ""),)
+
+
+# -- decoding ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("peer", ["torch", "jax"])
+def test_peers_decode_as_euler_ir_does(peer, monkeypatch, tmp_path):
+    pytest.importorskip(peers.PEERS[peer].module)
+    monkeypatch.setattr("os.sched_setaffinity", lambda *cores: None)
+    weights, logits = tmp_path / "weights.npz", {}
+    tokens = np.array([3, 1, 4, 1, 5, 9, 2], np.int32)
+    for name in (BASELINE, peer):
+        module, decoder, _ = infer._DECODERS[name]
+        decoder = getattr(importlib.import_module(module), decoder)(TINY, weights, 1, TINY.context)
+        logits[name] = [decoder.begin(tokens[:5]), *map(decoder.next, tokens[5:].tolist())]
+        # The cache holds what a longer prompt would have put there.
+        assert np.allclose(decoder.begin(tokens), logits[name][-1], rtol=0, atol=1e-6)
+    for mine, theirs in zip(logits[BASELINE], logits[peer], strict=True):
+        assert mine.shape == (TINY.vocab_size,) and np.allclose(mine, theirs, rtol=0, atol=1e-5)
+    infer.check_logits(peer, *([kernels.some_elements(each) for each in logits[name]] for name in (peer, BASELINE)))
+
+
+def test_other_logits_are_refused():
+    right = [kernels.some_elements(np.arange(100.0))] * 2
+    wrong = [right[0], kernels.some_elements(np.arange(100.0) + 1)]
+    with pytest.raises(PeerError, match="logits 1 after the prompt"):
+        infer.check_logits("torch", wrong, right)
+
+
+def test_the_decoding_table_by_hand():
+    times = {"median": 20.0, "min": 10.0, "max": 40.0, "samples": 6}
+    one = {"token_ms": times, "time_ratio": 1.0, "prompt_ms": times, "weight_bytes": 50_000_000}
+    (table,) = infer.tables([{"part": "tiny", "peers": {"euler_ir": one}}], CEILINGS)
+    # 50 MB in 20 ms are a quarter of 10 GB/s.
+    assert table.rows == (("euler_ir", "50", "20 [10, 40]", "1.00", "2.5", "25 %", "20 [10, 40]"),)
 
 
 # -- compilation -------------------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ def test_types_are_the_declared_ones():
         (7, lambda x: ei.scatter_add(x, ei.input("u", (1000, 2)), 7)),
         (11, lambda x: ei.cross_entropy(ei.input("l", (1000, 11)), x)),
         (5, lambda x: ei.take(ei.input("t", (9,)), x) + ei.take(ei.input("s", (5,)), x)),
+        (5, lambda x: ei.take(ei.input("t", (5,)), x) + ei.take(ei.input("s", (9,)), x)),
         (2, lambda x: x + 1),
     ],
 )

@@ -1,0 +1,44 @@
+"""Decoding by `models.generation`, on graphs that euler_ir compiles for the CPU."""
+
+import numpy as np
+
+import euler_ir as ei
+from models.generation import Predictor, decode_graph
+from models.gpt2 import GPT2Config
+
+
+class EulerDecoder:
+    """One sequence of up to `window` tokens.
+
+    It begins with weights of its own and writes them to the file `weights`. They are kept as f32 or in the type `kept`.
+    """
+
+    kept = None
+
+    def __init__(self, workload, weights, threads, window):
+        config = GPT2Config(workload.vocab_size, workload.context, workload.layers, workload.heads, workload.width)
+        graph = decode_graph(config, 1, window)
+        state, names = ei.initial_state(graph), [parameter.op.attributes["name"] for parameter in graph.parameters]
+        np.savez(weights, **{name: state[name] for name in names})
+        self._predictor = Predictor(config, state, self.kept, threads=threads)
+
+    def begin(self, tokens):
+        """Logits after `tokens`, from an empty cache on."""
+        self._text = self._predictor.begin()
+        return self._text.read(tokens.tolist())
+
+    def next(self, token):
+        """Logits after one `token` more."""
+        return self._text.read([token])
+
+
+class HalfEulerDecoder(EulerDecoder):
+    """With bf16 weights."""
+
+    kept = "bf16"
+
+
+class ByteEulerDecoder(EulerDecoder):
+    """With i8 weights."""
+
+    kept = "i8"
