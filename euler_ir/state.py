@@ -11,6 +11,7 @@ import numpy as np
 
 from euler_ir.errors import ExecutionError, GraphError
 from euler_ir.graph import Graph, Value
+from euler_ir.pages import allocate_pages
 
 
 class State(Mapping):
@@ -30,7 +31,7 @@ class State(Mapping):
         array = np.asarray(array)
         held = self._arrays.get(name)
         if held is None:
-            self._arrays[name] = _owned(array)
+            self._arrays |= _owned({name: array})
             return
         if held.shape != array.shape or held.dtype != array.dtype:
             raise ExecutionError(
@@ -52,23 +53,21 @@ class State(Mapping):
 
         Raises ExecutionError when a name is here with another shape or dtype.
         """
-        begun: dict[str, np.ndarray] = {}
-
-        def begin(leaf: Value) -> None:
-            name, initializer = leaf.op.attributes["name"], leaf.op.attributes["initializer"]
-            initializer.fill(begun[name], name, seed)
-
-        fresh = []
+        fresh = {}
         for leaf in (*graph.parameters, *graph.states):
             name = leaf.op.attributes["name"]
             if name in self._arrays:
                 check_array(self._arrays[name], leaf, name)
             else:
-                begun[name] = _zeros(leaf.shape, leaf.dtype.numpy)
-                fresh.append(leaf)
+                fresh[name] = leaf
+        begun = _zeros({name: (leaf.shape, leaf.dtype.numpy) for name, leaf in fresh.items()})
+
+        def begin(name: str) -> None:
+            fresh[name].op.attributes["initializer"].fill(begun[name], name, seed)
+
         # numpy draws without Python's lock. The largest first, so that no thread is left with it at the end.
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-            for _ in threads.map(begin, sorted(fresh, key=lambda leaf: -leaf.size)):
+            for _ in threads.map(begin, sorted(fresh, key=lambda name: -fresh[name].size)):
                 pass
         self._arrays |= begun
         return self
@@ -82,7 +81,7 @@ class State(Mapping):
     def copy(self) -> State:
         """A State with its own arrays."""
         other = State()
-        other._arrays = {name: _owned(array) for name, array in self._arrays.items()}
+        other._arrays = _owned(self._arrays)
         return other
 
 
@@ -105,16 +104,21 @@ def check_array(array: np.ndarray, leaf: Value, name: str) -> None:
         )
 
 
-def _owned(array: np.ndarray) -> np.ndarray:
-    """A contiguous copy that begins on a cache line."""
-    owned = _zeros(array.shape, array.dtype)
-    owned[...] = array
+def _owned(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Contiguous copies that begin on cache lines."""
+    owned = _zeros({name: (array.shape, array.dtype) for name, array in arrays.items()})
+    for name, array in arrays.items():
+        owned[name][...] = array
     return owned
 
 
-def _zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Zeros that begin on a cache line; memory that the system has not handed out before it is used."""
-    nbytes = math.prod(shape) * dtype.itemsize
-    raw = np.zeros(nbytes + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + nbytes].view(dtype).reshape(shape)
+def _zeros(types: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> dict[str, np.ndarray]:
+    """Zeros of each shape and dtype, each beginning on a cache line of one block: in huge pages, most arrays would end
+    in the middle of one.
+    """
+    places, end = {}, 0
+    for name, (shape, dtype) in types.items():
+        places[name] = end
+        end += -(-math.prod(shape) * dtype.itemsize // 64) * 64
+    block = allocate_pages(end)
+    return {name: np.ndarray(shape, dtype, block, places[name]) for name, (shape, dtype) in types.items()}

@@ -7,8 +7,8 @@ import pytest
 
 from euler_ir.backends.cpu import ceilings
 from euler_ir.backends.cpu.jit import LoadedCode, compile_object
-from euler_ir.backends.cpu.program import allocate_arena
 from euler_ir.backends.cpu.worker_pool import get_pool
+from euler_ir.pages import allocate_pages
 
 BLOCKS = 37
 
@@ -16,8 +16,8 @@ BLOCKS = 37
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_every_block_is_read_and_written(threads):
     code = LoadedCode([compile_object(ceilings._text())], ["eir_read", "eir_triad"])
-    x, y, z = (allocate_arena(BLOCKS * 256).view(np.float32) for _ in range(3))
-    sink = allocate_arena(64 * threads).view(np.float32)
+    x, y, z = (allocate_pages(BLOCKS * 256).view(np.float32) for _ in range(3))
+    sink = allocate_pages(64 * threads).view(np.float32)
     y[:], z[:] = np.arange(y.size), 1
     arrays = (ctypes.c_void_p * 5)(BLOCKS, *(array.ctypes.data for array in (sink, x, y, z)))
     get_pool(threads).run(code.address("eir_triad"), ctypes.addressof(arrays))

@@ -4,12 +4,14 @@ import os
 import signal
 import threading
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import euler_ir as ei
 from euler_ir import interpreter, optim
+from euler_ir.pages import allocate_pages
 from euler_ir.plan.memory import check_memory
 from models.gpt2 import GPT2Config, train_graph
 
@@ -369,3 +371,17 @@ def test_the_peak_of_the_plan_is_what_is_used(gpt2):
     assert f"arena {step.plan.arena_bytes} bytes" in str(step.plan)
     assert step.plan.lower_bound <= step.plan.arena_bytes <= 1.05 * step.plan.lower_bound
     check_memory(step.plan)
+
+
+def test_the_arena_is_not_shared_and_asks_for_huge_pages():
+    arena = allocate_pages(8 << 20)
+    address = arena.ctypes.data
+    flags, inside = None, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        words = line.split()
+        if "-" in words[0]:
+            first, end = (int(text, 16) for text in words[0].split("-"))
+            inside = first <= address < end
+        elif inside and words[0] == "VmFlags:":
+            flags = set(words[1:])
+    assert "sh" not in flags and "hg" in flags

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import euler_ir as ei
-from euler_ir import optim
-from euler_ir.backends.cpu import program
+from euler_ir import pages
 from euler_ir.compiler import lower
 from euler_ir.plan.footprint import footprint
 
@@ -79,7 +78,7 @@ def test_owners_fill_the_arena_at_its_peak():
 
 
 def test_memory_that_is_not_there_is_refused_before_the_run(monkeypatch):
-    monkeypatch.setattr(program, "_available_memory", lambda: 4096)
+    monkeypatch.setattr(pages, "_available_memory", lambda: 4096)
     with pytest.raises(ei.LoweringError) as caught:
         ei.compile(step_graph())
     text = str(caught.value)

@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass
 
 from euler_ir.backends.cpu.jit import LoadedCode, compile_object, last_cache_bytes, vector_bytes
-from euler_ir.backends.cpu.program import allocate_arena
 from euler_ir.backends.cpu.worker_pool import get_pool
+from euler_ir.pages import allocate_pages
 
 _CHAINS = 12  # additions take up to 5 cycles, two begin in each; 12 accumulators and two operands fit 16 registers
 _FMA_STEPS = 1_000_000
@@ -51,8 +51,8 @@ def measure_ceilings(threads: int | None = None) -> Ceilings:
     pool = get_pool(threads)
     code = LoadedCode([compile_object(_text())], ["eir_fma", "eir_read", "eir_triad"])
     nbytes = min(max(4 * last_cache_bytes(), _SMALLEST_SHARE) * pool.threads, _LARGEST_ARRAY)
-    arrays = [allocate_arena(nbytes) for _ in range(3)]
-    sink = allocate_arena(64 * pool.threads)
+    arrays = [allocate_pages(nbytes) for _ in range(3)]
+    sink = allocate_pages(64 * pool.threads)
     argument = (ctypes.c_void_p * 5)(nbytes // 256, sink.ctypes.data, *(array.ctypes.data for array in arrays))
 
     def rate(symbol: str, amount: float) -> float:

@@ -26,7 +26,7 @@ _lock = threading.RLock()
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The passes over a module, by their names in llvmlite, and the level of optimisation of code generation, 0 to 3."""
+    """The passes over a module, by their names in llvmlite, and the level of code generation, 0 to 3."""
 
     passes: tuple[str, ...]
     level: int

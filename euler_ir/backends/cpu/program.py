@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import mmap
 import os
 import threading
 import time
@@ -20,6 +19,7 @@ from euler_ir.backends.cpu.product_choice import is_for_openblas
 from euler_ir.backends.cpu.step import HEADER, STEP_SYMBOL, StepWriter
 from euler_ir.backends.cpu.worker_pool import get_pool
 from euler_ir.errors import LoweringError
+from euler_ir.pages import allocate_pages
 from euler_ir.plan.plan import MatmulStep, Plan
 
 
@@ -38,7 +38,7 @@ class CpuProgram(Program):
         self.plan = plan
         self.pool = get_pool(threads)
         try:
-            self._arena = allocate_arena(plan.arena_bytes)
+            self._arena = allocate_pages(plan.arena_bytes)
         except MemoryError as error:
             raise_no_memory(plan, error)
         self._writer = StepWriter(plan, self.pool.threads, self._chooser(by_openblas), timed)
@@ -49,7 +49,7 @@ class CpuProgram(Program):
         self._clock = np.zeros((self.pool.threads, 1 + len(self.marks), 2), np.int64)
         self._code = LoadedCode(starmap(compile_object, self._modules.items()), [STEP_SYMBOL])
         self._address = self._code.address(STEP_SYMBOL)
-        self._scratch = allocate_arena(self.scratch_bytes)
+        self._scratch = allocate_pages(self.scratch_bytes)
         self._constants = {self._writer.slots[number]: _pointer(array) for number, array in plan.constants.items()}
         self._renew_lock()
         _programs.add(self)
@@ -109,25 +109,6 @@ def _renew_locks() -> None:
 os.register_at_fork(after_in_child=_renew_locks)
 
 
-def allocate_arena(nbytes: int) -> np.ndarray:
-    """Zeroed memory on a cache line; in huge pages where the system grants them, which are far faster to touch first.
-
-    Raises MemoryError when the system has not got as much: it would promise more than it has, and kill who takes it.
-    """
-    if not nbytes:
-        return np.zeros(0, np.uint8)
-    available = _available_memory()
-    if available is not None and nbytes > available:
-        raise MemoryError(f"{available >> 20} MiB are free")
-    try:
-        pages = mmap.mmap(-1, nbytes)
-    except (OSError, ValueError, OverflowError) as error:
-        raise MemoryError(str(error)) from None
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        pages.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(pages, np.uint8)
-
-
 def _seconds(threads: int, plan: Plan, by_openblas: bool) -> float:
     """The best time of a few runs of ``plan``, after one that warms up."""
     program = CpuProgram(plan, threads, by_openblas=by_openblas)
@@ -138,16 +119,6 @@ def _seconds(threads: int, plan: Plan, by_openblas: bool) -> float:
         program.run(arrays)
         taken.append(time.perf_counter() - start)
     return min(taken[1:])
-
-
-def _available_memory() -> int | None:
-    """Bytes that the system can give without swapping out what is in use; None where it does not tell."""
-    try:
-        with open("/proc/meminfo") as file:
-            kibibytes = {line.split(":")[0]: int(line.split()[1]) for line in file}
-        return (kibibytes["MemAvailable"] + kibibytes["SwapFree"]) << 10
-    except (OSError, KeyError):
-        return None
 
 
 def _pointer(array: np.ndarray) -> int:
