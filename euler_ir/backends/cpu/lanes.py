@@ -142,6 +142,23 @@ class Lanes:
     def at_least(self, x: str, limit: float) -> str:
         return self.select(self.compare("olt", x, self.number(limit)), self.number(limit), x)
 
+    def both(self, left: str, right: str) -> str:
+        return self.append(f"and {self.bool_type} {left}, {right}")
+
+    def either(self, left: str, right: str) -> str:
+        return self.append(f"or {self.bool_type} {left}, {right}")
+
+    def widened(self) -> Lanes:
+        """The same lanes in f64, which write to the same code."""
+        wide = Lanes(FORMATS["f64"], self.width)
+        wide.lines = self.lines
+        return wide
+
+    def to(self, other: Lanes, value: str) -> str:
+        """``value`` in the format of ``other``, rounded if that is narrower."""
+        operation = "fpext" if other.format.bits > self.format.bits else "fptrunc"
+        return self.append(f"{operation} {self.type} {value} to {other.type}")
+
     def bits(self, value: str) -> str:
         return self.append(f"bitcast {self.type} {value} to {self.int_type}")
 

@@ -169,7 +169,7 @@ def _float_divmod(code: Code, left: Register, right: Register) -> tuple[Register
     left, right = code.aligned(left, right)
     ratio = code.binary("fdiv", left, right)
     by_zero = code.compare("fcmp oeq", right, zero)
-    rest = code.binary("frem", left, right)
+    rest = code.math("fmod", left, right)
     quotient = code.binary("fdiv", code.binary("fsub", left, rest), right)
     is_exact = code.compare("fcmp oeq", rest, zero)
     signs_differ = code.binary("xor", code.compare("fcmp olt", right, zero), code.compare("fcmp olt", rest, zero))

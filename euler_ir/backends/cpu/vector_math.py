@@ -20,7 +20,8 @@ normal_cdf_tanh  2.1   1.8
 sin, cos         1.6   1.5
 ===============  ====  ====
 
-sqrt and rsqrt are sqrt and 1/sqrt of the hardware. pow, and sin and cos beyond 65536, call the C library for each lane.
+sqrt and rsqrt are sqrt and 1/sqrt of the hardware. pow of f32 is within 0.6 and fmod exact. The C library is called for
+each lane of pow and fmod in f64, for lanes of theirs in f32 that are special, and for sin and cos beyond 65536.
 
 Methods: argument reduction in parts after W. J. Cody and W. Waite, "Software Manual for the Elementary Functions"
 (1980); log after the form of P. T. P. Tang, "Table-driven implementation of the logarithm function" (1990), without a
@@ -38,8 +39,9 @@ from euler_ir.backends.cpu.lanes import FORMATS, Lanes
 
 FUNCTIONS = (
     "exp", "log", "tanh", "sigmoid", "erf", "erfc", "normal_cdf", "normal_pdf", "normal_cdf_tanh", "sin", "cos", "sqrt",
-    "rsqrt", "pow",
+    "rsqrt", "pow", "fmod",
 )  # fmt: skip
+BINARY = ("pow", "fmod")
 
 
 def symbol(name: str, dtype: str, width: int) -> str:
@@ -50,21 +52,58 @@ def symbol(name: str, dtype: str, width: int) -> str:
 def emit(name: str, dtype: str, width: int) -> str:
     """The definition of one of FUNCTIONS on ``width`` lanes of ``dtype`` ('f32' or 'f64'), as LLVM IR text.
 
-    It takes one argument (pow: two) of type ``<width x float>`` or ``<width x double>``, of the bare scalar type for
-    width 1, and needs no other definition or declaration. Raises KeyError for an unknown name or dtype.
+    It takes one argument (those in BINARY: two) of type ``<width x float>`` or ``<width x double>``, of the bare scalar
+    type for width 1, and needs no other definition or declaration. Raises KeyError for an unknown name or dtype.
     """
-    lanes = Lanes(FORMATS[dtype], width)
-    if name == "pow":
-        return _emit_pow(lanes, symbol(name, dtype, width))
-    result = _BODIES[name](lanes, "%x")
+    lanes, function = Lanes(FORMATS[dtype], width), symbol(name, dtype, width)
+    arguments = ("%x", "%y") if name in BINARY else ("%x",)
+    if name in BINARY and dtype == "f64":
+        return _library(name, lanes, function, arguments, "noinline")
+    result = _BODIES[name](lanes, *arguments)
+    unusual = _UNUSUAL[name](lanes, *arguments) if name in _UNUSUAL else None
     body = "\n".join(f"  {line}" for line in lanes.lines)
-    definition = (
-        f"define internal {lanes.type} {symbol(name, dtype, width)}({lanes.type} %x) alwaysinline nounwind {{\n"
-        f"entry:\n{body}\n"
-    )
-    if name not in ("sin", "cos"):
+    inlining = "noinline" if name == "pow" else "alwaysinline"  # pow is long
+    definition = f"define internal {_signature(lanes, function, arguments)} {inlining} nounwind {{\nentry:\n{body}\n"
+    if unusual is None:
         return f"{definition}  ret {lanes.type} {result}\n}}\n"
-    return definition + _beyond_reduction(lanes, name, symbol(name, dtype, width), result)
+    end = _end_with_library(lanes, function, arguments, result, unusual)
+    return definition + end + _library(name, lanes, f"{function}_library", arguments, "noinline cold")
+
+
+def _signature(lanes: Lanes, function: str, arguments: tuple[str, ...]) -> str:
+    return f"{lanes.type} {function}({', '.join(f'{lanes.type} {argument}' for argument in arguments)})"
+
+
+def _library(name: str, lanes: Lanes, function: str, arguments: tuple[str, ...], attributes: str) -> str:
+    """A function that calls the C library for each lane."""
+    body = Lanes(lanes.format, lanes.width)
+    result = body.binary("frem", *arguments) if name == "fmod" else body.intrinsic(name, *arguments)
+    return f"""
+define internal {_signature(lanes, function, arguments)} {attributes} nounwind {{
+  {body.lines[0]}
+  ret {lanes.type} {result}
+}}
+"""
+
+
+def _end_with_library(lanes: Lanes, function: str, arguments: tuple[str, ...], result: str, unusual: str) -> str:
+    """The end of a function that leaves its ``unusual`` lanes, if there are any, to the library."""
+    kind, any_unusual, test = lanes.type, unusual, ""
+    if lanes.width > 1:
+        any_unusual = "%any"
+        test = f"  %any = call i1 @llvm.vector.reduce.or.v{lanes.width}i1({lanes.bool_type} {unusual})\n"
+    return f"""{test}  br i1 {any_unusual}, label %beyond, label %done
+
+beyond:
+  %library = call {_signature(lanes, f"{function}_library", arguments)}
+  %mixed = select {lanes.bool_type} {unusual}, {kind} %library, {kind} {result}
+  br label %done
+
+done:
+  %result = phi {kind} [ {result}, %entry ], [ %mixed, %beyond ]
+  ret {kind} %result
+}}
+"""
 
 
 # To 2^-200, more than three parts of f64 hold.
@@ -288,7 +327,47 @@ def _rsqrt(lanes: Lanes, x: str) -> str:
     return lanes.div(lanes.number(1), lanes.intrinsic("sqrt", x))
 
 
-_BODIES: dict[str, Callable[[Lanes, str], str]] = {
+def _beyond_reduction(lanes: Lanes, x: str) -> str:
+    return lanes.compare("ogt", lanes.intrinsic("fabs", x), lanes.number(_REDUCTION_END))
+
+
+def _pow(lanes: Lanes, x: str, y: str) -> str:
+    """exp(y log |x|) in f64, which rounds to the f32 next to the exact value but for rare ties; then the sign."""
+    wide = lanes.widened()
+    power = wide.mul(_log(wide, lanes.to(wide, lanes.intrinsic("fabs", x))), lanes.to(wide, y))
+    size = wide.to(lanes, _exp(wide, power))
+    whole = lanes.compare("oeq", lanes.intrinsic("floor", y), y)
+    half = lanes.mul(y, lanes.number(0.5))
+    odd = lanes.both(whole, lanes.compare("one", lanes.intrinsic("floor", half), half))
+    signed = lanes.select(odd, lanes.intrinsic("copysign", size, x), size)
+    real = lanes.either(whole, lanes.compare("oge", x, lanes.number(0)))
+    return lanes.select(real, signed, lanes.number(math.nan))
+
+
+def _special_power(lanes: Lanes, x: str, y: str) -> str:
+    """Where an operand is infinite or NaN, and powers of zero that are not above 0."""
+    infinity, zero = lanes.number(math.inf), lanes.number(0)
+    of_zero = lanes.both(lanes.compare("oeq", x, zero), lanes.compare("ole", y, zero))
+    special = (lanes.compare("uge", lanes.intrinsic("fabs", operand), infinity) for operand in (x, y))
+    return lanes.either(lanes.either(*special), of_zero)
+
+
+def _fmod(lanes: Lanes, x: str, y: str) -> str:
+    # In f64 a quotient below 2^28 of f32 numbers rounds to the right side of every integer, and its product is exact.
+    wide = lanes.widened()
+    dividend, divisor = lanes.to(wide, x), lanes.to(wide, y)
+    quotient = wide.intrinsic("trunc", wide.div(dividend, divisor))
+    rest = wide.to(lanes, wide.fma(wide.neg(quotient), divisor, dividend))
+    return lanes.intrinsic("copysign", rest, x)
+
+
+def _large_quotient(lanes: Lanes, x: str, y: str) -> str:
+    """Where the quotient is large or an operand infinite or NaN."""
+    quotient = lanes.compare("uge", lanes.intrinsic("fabs", lanes.div(x, y)), lanes.number(2.0**27))
+    return lanes.either(quotient, lanes.compare("uge", lanes.intrinsic("fabs", y), lanes.number(math.inf)))
+
+
+_BODIES: dict[str, Callable[..., str]] = {
     "exp": _exp,
     "log": _log,
     "tanh": _tanh,
@@ -302,47 +381,14 @@ _BODIES: dict[str, Callable[[Lanes, str], str]] = {
     "cos": _cos,
     "sqrt": _sqrt,
     "rsqrt": _rsqrt,
+    "pow": _pow,
+    "fmod": _fmod,
 }
 
-
-def _beyond_reduction(lanes: Lanes, name: str, function: str, result: str) -> str:
-    """The end of sin and cos: where any lane is too large for the reduction, those lanes are the C library's."""
-    slow = Lanes(lanes.format, lanes.width)
-    by_lane = slow.intrinsic(name, "%x")
-    size = lanes.intrinsic("fabs", "%x")
-    huge = lanes.compare("ogt", size, lanes.number(_REDUCTION_END))
-    test = lanes.lines[-2:]
-    any_huge = huge
-    if lanes.width > 1:
-        any_huge = "%any"
-        test.append(f"%any = call i1 @llvm.vector.reduce.or.v{lanes.width}i1({lanes.bool_type} {huge})")
-    test_text = "\n".join(f"  {line}" for line in test)
-    kind = lanes.type
-    return f"""{test_text}
-  br i1 {any_huge}, label %beyond, label %done
-
-beyond:
-  %library = call {kind} {function}_library({kind} %x)
-  %mixed = select {lanes.bool_type} {huge}, {kind} %library, {kind} {result}
-  br label %done
-
-done:
-  %result = phi {kind} [ {result}, %entry ], [ %mixed, %beyond ]
-  ret {kind} %result
-}}
-
-define internal {kind} {function}_library({kind} %x) noinline cold nounwind {{
-  {slow.lines[0]}
-  ret {kind} {by_lane}
-}}
-"""
-
-
-def _emit_pow(lanes: Lanes, function: str) -> str:
-    result = lanes.intrinsic("pow", "%x", "%y")
-    kind = lanes.type
-    return f"""define internal {kind} {function}({kind} %x, {kind} %y) noinline nounwind {{
-  {lanes.lines[0]}
-  ret {kind} {result}
-}}
-"""
+# Which lanes are the C library's.
+_UNUSUAL: dict[str, Callable[..., str]] = {
+    "sin": _beyond_reduction,
+    "cos": _beyond_reduction,
+    "pow": _special_power,
+    "fmod": _large_quotient,
+}
