@@ -85,6 +85,11 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("take", lambda x, rows: T.take(x, rows), (_X, np.array([2, 0, 2]))),
     Sample("scatter_add", lambda rows, x: T.scatter_add(rows, x, 4), (np.array([3, 1, 3]), _X)),
     Sample(
+        "index_add",
+        lambda x, rows, y: x.graph.emit("index_add", (x, rows, y), axis=0),
+        (_X, np.array([1, 0, 1]), spaced(*(3, *_X.shape[1:]))),
+    ),
+    Sample(
         "dynamic_update_slice", lambda x, y, at: T.dynamic_update_slice(x, y, at, 1), (_X, spaced(3, 2), np.array(1))
     ),
     Sample("matmul", T.matmul, _MATRICES),

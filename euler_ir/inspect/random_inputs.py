@@ -12,6 +12,7 @@ SCALAR = 1e-3
 # By operator: which of its operands is an index, and the number that it must stay below.
 _INDEXED = {
     "take": (1, lambda op: op.operands[0].shape[op.attributes["axis"]]),
+    "index_add": (1, lambda op: op.result.shape[op.attributes["axis"]]),
     "scatter_add": (0, lambda op: op.attributes["size"]),
     "cross_entropy": (1, lambda op: op.operands[0].shape[-1]),
 }

@@ -234,7 +234,8 @@ class _Evaluation:
         places = self._places(memory, index)
         before = memory.writers[places]
         if store.accumulate:
-            self._expect_none(before < 0, memory, store, index, "added to before it is written")
+            unwritten = (before < 0) & (memory.buffer.role != "inout")
+            self._expect_none(unwritten, memory, store, index, "added to before it is written")
             np.add.at(memory.elements, places, value)
         else:
             memory.elements[places.ravel()] = value.ravel()

@@ -80,8 +80,7 @@ class _Lowering:
     def __init__(self, group: Group) -> None:
         self.group = group
         # What an update writes into is read and written as its output.
-        written_into = group.ops[0].operands[0] if group.kind == "update" else None
-        self.inputs = tuple(value for value in group.inputs if value is not written_into)
+        self.inputs = tuple(value for value in group.inputs if value is not group.changed)
         self.buffers = {value: f"b{position}" for position, value in enumerate((*self.inputs, *group.outputs))}
         self.scopes = [_Scope(frozenset())]
         self.faults: list[Op] = []
@@ -122,21 +121,24 @@ class _Lowering:
         return self._nest(rows, vector=in_rows and bool(rows))
 
     def scatter(self) -> Nest:
-        """Zeros, then the updates one after the other, for each element beside the scattered axis in parallel."""
+        """The updates one after the other, for each element beside the scattered axis in parallel; zeros before them
+        unless they are added to what is there.
+        """
         (op,) = self.group.ops
-        indices, updates = op.operands
-        axis, size = op.attributes["axis"], op.attributes["size"]
+        indices, updates = op.operands[-2:]
+        axis = op.attributes["axis"]
+        size = op.result.shape[axis]
         count = len(indices.shape)
         axes = frame_axes(updates.shape)
         before, after = axes[:axis], axes[axis + count :]
         picked = axes[axis : axis + count] or (Axis("once", 1),)
-        target = Axis("target", size)
-
-        self._enter((target,))
-        zero = self._emit(Constant, op.result.dtype, False if op.result.dtype == bool_ else 0)
-        at = self._indices((*before, target, *after))
-        self._statement(Store(self.buffers[op.result], linearize(at, op.result.shape), zero))
-        self._leave((target,))
+        if self.group.changed is None:
+            target = Axis("target", size)
+            self._enter((target,))
+            zero = self._emit(Constant, op.result.dtype, False if op.result.dtype == bool_ else 0)
+            at = self._indices((*before, target, *after))
+            self._statement(Store(self.buffers[op.result], linearize(at, op.result.shape), zero))
+            self._leave((target,))
 
         self._enter(picked)
         chosen = self._pull(indices, self._indices(axes[axis : axis + count]), ())
@@ -184,7 +186,7 @@ class _Lowering:
 
     def _nest(self, axes: tuple[Axis, ...], vector: bool) -> Nest:
         (top,) = self.scopes
-        written = "inout" if self.group.kind == "update" else "output"
+        written = "output" if self.group.changed is None else "inout"
         inputs = tuple(Buffer(self.buffers[v], v.dtype, v.size, "input") for v in self.inputs)
         outputs = tuple(Buffer(self.buffers[v], v.dtype, v.size, written) for v in self.group.outputs)
         return Nest((*inputs, *outputs), axes, tuple(top.statements), vector, tuple(self.locals.values()))

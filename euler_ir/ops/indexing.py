@@ -54,6 +54,13 @@ def _infer_dynamic_update_slice(types, attributes):
     return (operand,)
 
 
+def _infer_index_add(types, attributes):
+    operand, indices, updates = types
+    (scattered,) = _infer_scatter_add((indices, updates), {**attributes, "size": operand.shape[attributes["axis"]]})
+    expect(scattered == operand, f"index_add: updates of {updates} at {indices} make {scattered}, not {operand}")
+    return (operand,)
+
+
 def starts_of(op) -> int:
     """How many places a dynamic_update_slice may start at: 0 to this, excluded."""
     axis = op.attributes["axis"]
@@ -121,6 +128,12 @@ def _vjp_dynamic_update_slice(op, dy):
     return outside, T.take(dy, rows + T.cast(start, i64), axis), None
 
 
+def _as_scatter_add(op):
+    """The updates of an index_add, summed by themselves."""
+    operand, indices, updates = op.operands
+    return T.scatter_add(indices, updates, operand.shape[op.attributes["axis"]], op.attributes["axis"])
+
+
 def _vjp_take(op, dy):
     source, indices = op.operands
     axis = op.attributes["axis"]
@@ -154,4 +167,16 @@ define(
     decompose=_decompose_dynamic_update_slice,
     attributes={"axis": "int"},
     operand_names=("operand", "update", "start"),
+)
+define(
+    # What the pass `legalize` makes of a sum: the updates are added where the operand lies.
+    "index_add",
+    "indexing",
+    _infer_index_add,
+    evaluate=lambda attributes, x, indices, updates: x
+    + _evaluate_scatter_add({**attributes, "size": x.shape[attributes["axis"]]}, indices, updates),
+    vjp=lambda op, dy: (dy, None, T.take(dy, op.operands[1], op.attributes["axis"])),
+    decompose=lambda op: (op.operands[0] + _as_scatter_add(op),),
+    attributes={"axis": "int"},
+    operand_names=("operand", "indices", "updates"),
 )

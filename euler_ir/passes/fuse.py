@@ -31,8 +31,10 @@ MAX_RECOMPUTED_WORK = 8
 MAX_REPEATED = 24
 """Operators of other groups that a group computes for one value, also when that moves them and repeats no work."""
 
-_ALONE = {"scatter_add": "scatter", "dynamic_update_slice": "update"}
-"""Indexing operators that are a loop nest of their own, and of which kind."""
+_ALONE = {"scatter_add": ("scatter", 1), "index_add": ("scatter", 2), "dynamic_update_slice": ("update", 1)}
+"""Indexing operators that are a loop nest of their own: of which kind, and over which operand the loops run."""
+IN_PLACE = ("index_add", "dynamic_update_slice")
+"""Operators that change their first operand where it lies, which nothing else reads."""
 
 _AXIS_NAMES = "ijklmnpqrstuvw"
 
@@ -56,6 +58,11 @@ class Group:
     inputs: tuple[Value, ...] = ()
     outputs: tuple[Value, ...] = ()
     call: MatmulCall | None = None
+
+    @property
+    def changed(self) -> Value | None:
+        """The input that an operator in IN_PLACE changes to make the output."""
+        return self.ops[0].operands[0] if self.ops[0].name in IN_PLACE else None
 
     @property
     def name(self) -> str:
@@ -127,7 +134,8 @@ class _Fusion:
                 case "reduction":
                     self._place_reduction(op)
                 case "indexing":
-                    self._place_alone(op, _ALONE[op.name], op.operands[1].shape)
+                    kind, frame = _ALONE[op.name]
+                    self._place_alone(op, kind, op.operands[frame].shape)
                 case "scan":
                     self._place_alone(op, "scan", op.result.shape)
                 case "contraction":

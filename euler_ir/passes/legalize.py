@@ -31,6 +31,10 @@ class Legalize(Pass):
             with rebuild.target.derived_from(op):
                 if op.name == "dynamic_update_slice":
                     value = None if _is_in_place(op, uses) else _chosen(op, rebuild.operands(op))
+                elif op.name == "add" and (place := _where_added(op, uses)) is not None:
+                    value = _added_in_place(op, place, rebuild)
+                elif op.name == "index_add":
+                    value = op.definition.decompose(rebuild.apart(op))[0]
                 else:
                     value = self._legal(op, rebuild)
             if value is None:
@@ -57,6 +61,29 @@ def _is_in_place(op: Op, uses: Mapping[Value, list[Op]]) -> bool:
         and uses[leaf] == [op]
         and op.operands[1].size > 0
     )
+
+
+def _where_added(op: Op, uses: Mapping[Value, list[Op]]) -> int | None:
+    """Which operand of an ``add`` is a scatter_add whose updates can be added where the other one lies; or None.
+
+    Nothing else may read either. It sums the same terms in another order.
+    """
+    results = op.graph.results()
+    for place, value in enumerate(op.operands):
+        other = op.operands[1 - place]
+        if value.op.name != "scatter_add" or value.dtype.is_half or not value.op.operands[1].size or not value.size:
+            continue
+        computed = other.op.definition.family not in ("leaf", "movement", "indexing")
+        if computed and all(uses[each] == [op] and each not in results for each in (value, other)):
+            return place
+    return None
+
+
+def _added_in_place(op: Op, place: int, rebuild: Rebuild) -> Value:
+    scatter = op.operands[place].op
+    operands = (op.operands[1 - place], *scatter.operands)
+    axis = scatter.attributes["axis"]
+    return rebuild.target.emit("index_add", tuple(rebuild.values[value] for value in operands), axis=axis)
 
 
 def _chosen(op: Op, operands: tuple[Value, ...]) -> Value:

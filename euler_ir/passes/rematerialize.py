@@ -105,7 +105,7 @@ def _dropped(first: list[Op], wanted: set[Value], kept: set[Value], products: bo
             continue
         free = _is_free(op)
         chain = max((depth.get(operand, 0) for operand in op.operands), default=0) + (not free)
-        costly = op.definition.family in _COSTLY_FAMILIES or op.name == "scatter_add"
+        costly = op.definition.family in _COSTLY_FAMILIES or op.name in ("scatter_add", "index_add")
         fixed = not free and (
             (costly and not products) or chain > LONGEST_CHAIN or any(value in kept for value in op.results)
         )

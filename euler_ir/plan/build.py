@@ -44,6 +44,7 @@ class _Builder:
 
     def build(self) -> Plan:
         self._place_leaves()
+        self._place_changed()
         must_follow = self._place_updates()
         outputs = self._place_outputs()
         phases = self._schedule(must_follow)
@@ -79,6 +80,12 @@ class _Builder:
                 number = self._buffer(op.result.name or "constant", op.result, "constant")
                 self.constants[number] = op.attributes["value"]
                 self.buffer_of[op.result] = number
+
+    def _place_changed(self) -> None:
+        """Let a group that changes a computed value, which nothing else reads, write into its buffer."""
+        for group in self.groups:
+            if group.changed is not None and group.changed in self.writer:
+                self.buffer_of[group.outputs[0]] = self._computed(group.changed)
 
     def _place_updates(self) -> dict[int, list[int]]:
         """Let updates be computed in the memory of what they replace where nothing reads the old value any more.
@@ -155,6 +162,8 @@ class _Builder:
     # -- order ---------------------------------------------------------------------------------------------------------
 
     def _schedule(self, must_follow: dict[int, list[int]]) -> list[list[list[int]]]:
+        # A value that is changed and what it becomes are one tensor, which lives from the first writer to the last reader.
+        becomes = {group.outputs[0]: group.changed for group in self.groups if group.changed is not None}
         before = dependencies(
             [group.inputs for group in self.groups], [group.outputs for group in self.groups], must_follow
         )
@@ -163,13 +172,14 @@ class _Builder:
                 before=tuple(earlier),
                 is_kernel=group.call is None,
                 reads_computed=any(value in self.writer for value in group.inputs),
-                reads=group.inputs,
-                writes=group.outputs,
+                reads=tuple(becomes.get(value, value) for value in group.inputs),
+                writes=tuple(value for value in group.outputs if value not in becomes),
                 overwrites=group.call is None or unit.running is not None,
             )
             for unit, group, earlier in zip(self.units, self.groups, before)
         ]
-        in_arena = {value: value.type.nbytes for value in self.writer if value not in self.buffer_of}
+        free = {value for value in self.writer if self.slot_of.get(self.buffer_of.get(value, -1), -1) == -1}
+        in_arena = {v: v.type.nbytes for v in free if v not in self.buffer_of or self.buffer_of[v] in self.slot_of}
         return schedule(tasks, in_arena)
 
     # -- memory --------------------------------------------------------------------------------------------------------
@@ -297,6 +307,8 @@ def _fault(op) -> Fault:
     match op.name:
         case "take":
             extent = op.operands[0].shape[op.attributes["axis"]]
+        case "index_add":
+            extent = op.result.shape[op.attributes["axis"]]
         case "dynamic_update_slice":
             extent = starts_of(op)
         case _:

@@ -1077,6 +1077,34 @@ for _dtype in NUMBERS:
         Input((30, 2), _dtype),
         bound=scatter_bound,
     )
+
+
+def added_bound(result, y, i, x):
+    return (i.size + 1) * (np.abs(y).max() + i.size * np.abs(x).max())
+
+
+for _dtype in (each for each in NUMBERS if each not in ("f16", "bf16")):
+    case(
+        "indexing",
+        "index_add",
+        lambda y, i, x: y.graph.emit("index_add", (y, i, x), axis=0),
+        lambda y, i, x: y + scatter_reference(4, 0)(i, x),
+        Input((4, 2), _dtype),
+        Input((30,), "i32", indices(4)),
+        Input((30, 2), _dtype),
+        bound=added_bound,
+    )
+case(
+    "indexing",
+    "index_add axis=1",
+    lambda y, i, x: y.graph.emit("index_add", (y, i, x), axis=1),
+    lambda y, i, x: y.index_add(1, i, x),
+    Input((2, 5, 3), "f64"),
+    Input((4,), "i64", indices(5)),
+    Input((2, 4, 3), "f64"),
+    bound=added_bound,
+    orders=2,
+)
 case(
     "indexing",
     "scatter_add bf16 ones",
