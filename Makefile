@@ -2,13 +2,14 @@
 # make test        the tests that every change must pass
 # make test-slow   the longer ones
 # make check       the table of gradients against finite differences
+# make benchmarks  all tables beside torch, kept in docs/benchmarks, and their page; a quarter of an hour, best alone
 
 PYTHON ?= python3
 OUT ?= out/gpt2-nano
 ARGS ?=
 PROMPT ?= KING
 
-.PHONY: train test test-slow check
+.PHONY: train test test-slow check benchmarks
 
 # A run that is there already is continued; to train anew, give another OUT.
 train: .venv/installed
@@ -23,6 +24,12 @@ test-slow: .venv/installed-test
 
 check: .venv/installed
 	.venv/bin/python -m models.gradient_check
+
+benchmarks: .venv/installed-test
+	for table in train kernels infer compile memory; do \
+	  .venv/bin/python -m benchmarks $$table --json docs/benchmarks/$$table.json $(ARGS) || exit 1; \
+	done
+	.venv/bin/python -m benchmarks page
 
 .venv/installed: pyproject.toml
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv

@@ -45,6 +45,7 @@ def _measure(options, command):
     record["ceilings"] = best_of(record["ceilings"], measured_ceilings(options.threads))
     # Written before it is shown: what was measured is not lost to a mistake in a table.
     if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(_short(record), indent=1) + "\n")
     console = Console(width=None if sys.stdout.isatty() else 240)
     for each in table.tables(record["results"], record["ceilings"]):

@@ -137,6 +137,7 @@ def _matmul_work(plan: Plan, step: MatmulStep, _: int) -> Work:
     layout = "".join("T" if view.transposed else "N" for view in (step.left, step.right))
     sizes = f"{step.rows} x {step.inner} x {step.columns} {layout}"
     name = f"matmul {' x '.join(map(str, step.batch))} of {sizes}" if step.batch else f"matmul {sizes}"
+    name += " +=" if step.running is not None else ""
     flops = matmul_flops(step.rows, step.inner, step.columns, batch)
     read = left + right + (result if step.running is not None else 0)
     work = Work(name, f"{name} {step.dtype}", read * size, result * size, flops)
