@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
 
+from euler_ir.backends.base import Run
 from euler_ir.dtypes import as_dtype, convert
 from euler_ir.errors import DTypeError, ExecutionError, GraphError, LoweringError
 from euler_ir.graph import Graph, Value
@@ -25,6 +26,9 @@ from euler_ir.state import State, check_array
 from euler_ir.verify import verify
 
 BACKENDS = ("cpu", "reference")
+
+_SMALL = 4096
+"""Bytes of an input that are copied sooner than compared with what a call changes."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +107,8 @@ class Executable:
             for number, buffer in enumerate(stages.plan.buffers)
             if buffer.place in ("input", "parameter", "state")
         }
-        self._updated = [self._numbers[name] for name in graph.updates]
-        # A State is checked once: its arrays never move nor change type. One tuple, so that threads see both or neither.
-        self._checked: tuple[weakref.ref[State], dict[int, np.ndarray]] | None = None
+        # A State is checked once: its arrays never move nor change type. One tuple, so that threads see all or nothing.
+        self._bound: tuple[Callable[[], State | None], Run, list[np.ndarray]] | None = None
 
     @property
     def plan(self) -> Plan:
@@ -123,7 +126,8 @@ class Executable:
         for a missing or unknown input, a wrong shape, a dtype that does not convert, or an index out of range. After
         the last, updates may have been written: keep ``state.copy()`` where inputs are not to be trusted.
         """
-        arrays = dict(self._state_arrays(state))
+        run, updated = self._bind(state)
+        arrays = {}
         unknown = [name for name in inputs if name not in self._inputs]
         if unknown:
             raise ExecutionError(f"{self.graph.name!r} has no input {unknown[0]!r}", hint=self._input_list())
@@ -132,25 +136,26 @@ class Executable:
                 raise ExecutionError(f"input {name!r} is missing", location=leaf.op.location, hint=self._input_list())
             array = _as_input(name, leaf, inputs[name])
             # What is read must not change while updates are written over it.
-            if array is inputs[name] and any(np.may_share_memory(array, arrays[number]) for number in self._updated):
+            if array is inputs[name] and updated and _may_share_memory(array, updated):
                 array = array.copy()
             arrays[self._numbers[name]] = array
         outputs = {}
         for name, number in self.plan.outputs.items():
             type = self.plan.buffers[number].type
             outputs[name] = arrays[number] = np.empty(type.shape, type.dtype.numpy)
-        self.program.run(arrays)
+        run(arrays)
         return outputs
 
-    def _state_arrays(self, state: State | None) -> dict[int, np.ndarray]:
+    def _bind(self, state: State | None) -> tuple[Run, list[np.ndarray]]:
+        """What runs the program on ``state``, and those of its arrays that a run changes."""
         if self._kept and not isinstance(state, State):
             raise ExecutionError(
                 f"{self.graph.name!r} has parameters or state, so the first argument is a State, not {state!r}",
                 hint="make one with initial_state(graph)",
             )
-        checked = self._checked
-        if checked is not None and checked[0]() is state:
-            return checked[1]
+        bound = self._bound
+        if bound is not None and bound[0]() is state:
+            return bound[1:]
         arrays = {}
         for name, leaf in self._kept.items():
             if name not in state:
@@ -161,12 +166,17 @@ class Executable:
                 )
             check_array(state[name], leaf, name)
             arrays[self._numbers[name]] = state[name]
-        if state is not None:
-            self._checked = (weakref.ref(state), arrays)
-        return arrays
+        run, updated = self.program.bind(arrays), [state[name] for name in self.graph.updates]
+        self._bound = (lambda: None) if state is None else weakref.ref(state), run, updated
+        return run, updated
 
     def _input_list(self) -> str:
         return "its inputs are " + (", ".join(f"{n}: {leaf.type}" for n, leaf in self._inputs.items()) or "none")
+
+
+def _may_share_memory(array: np.ndarray, others: Sequence[np.ndarray]) -> bool:
+    """Whether ``array`` may; of a small one that is taken for granted, since a copy takes less time than a look."""
+    return array.nbytes <= _SMALL or any(np.may_share_memory(array, other) for other in others)
 
 
 def _as_input(name: str, leaf: Value, given) -> np.ndarray:

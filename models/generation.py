@@ -143,7 +143,7 @@ class Text:
             tokens[0, : len(window)] = window
             position, build = len(window) - 1, prefill_graph
         room = _room(position + 1, self._context)
-        return self._predictor.run(build, room, self._state, tokens=tokens, position=np.int64(position))
+        return self._predictor.run(build, room, self._state, tokens=tokens, position=np.array(position))
 
 
 def _room(count, context):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 import numpy as np
@@ -13,16 +13,24 @@ from euler_ir.plan.footprint import footprint, readable, owner_lines
 from euler_ir.plan.plan import Plan
 
 
+Run = Callable[[Mapping[int, np.ndarray]], None]
+
+
 class Program(ABC):
-    """A plan made ready to run. Intermediates live in memory of its own; all else is handed in at each call."""
+    """A plan made ready to run. Intermediates live in memory of its own; all else is handed in."""
 
     @abstractmethod
-    def run(self, arrays: Mapping[int, np.ndarray]) -> None:
-        """Run the plan once on C-contiguous arrays, one for each buffer of place input, parameter, state or output.
+    def bind(self, kept: Mapping[int, np.ndarray]) -> Run:
+        """What runs the plan once on ``kept`` and the arrays that it is called with.
 
+        Together these are a C-contiguous array for each buffer of place input, parameter, state or output, by number.
         Outputs, and updated parameters and state, are written in place. Raises ExecutionError for an index that is
         out of range; what had been written by then stays written.
         """
+
+    def run(self, arrays: Mapping[int, np.ndarray]) -> None:
+        """Run the plan once on all of its arrays; see `bind`."""
+        self.bind({})(arrays)
 
     @property
     def scratch_bytes(self) -> int:

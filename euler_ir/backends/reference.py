@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from euler_ir.backends.base import Program, raise_fault
+from euler_ir.backends.base import Program, Run, raise_fault
 from euler_ir.loops.interpreter import run_nest
 from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep, Plan, PlannedView
 
@@ -18,7 +18,10 @@ class ReferenceProgram(Program):
         self.plan = plan
         self.arena = np.empty(plan.arena_bytes, np.uint8)
 
-    def run(self, arrays: Mapping[int, np.ndarray]) -> None:
+    def bind(self, kept: Mapping[int, np.ndarray]) -> Run:
+        return lambda arrays: self._run({**kept, **arrays})
+
+    def _run(self, arrays: Mapping[int, np.ndarray]) -> None:
         self.arena.fill(0xFF)
         flat = [self._flat(number, arrays) for number in range(len(self.plan.buffers))]
         for step in self.plan.steps():

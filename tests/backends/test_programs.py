@@ -175,6 +175,20 @@ def test_an_input_may_be_the_state_that_is_updated(backend):
     np.testing.assert_array_equal(run(state, x=state["w"])["y"], np.full((4, 4), 12))
 
 
+def test_a_view_of_a_state_shares_its_arrays_and_keeps_what_is_added(backend):
+    with ei.Graph() as graph:
+        kept, own = ei.state("kept", (3,)), ei.state("own", (3,))
+        ei.update(kept, kept + 1)
+        ei.update(own, own + kept)
+    state = ei.State()
+    state["kept"] = np.zeros(3, np.float32)
+    run, views = ei.compile(graph, backend), [state.view().add(graph) for _ in range(2)]
+    for view in (*views, views[1]):
+        run(view)
+    assert list(state) == ["kept"] and (state["kept"] == 3).all()
+    assert (views[0]["own"] == 0).all() and (views[1]["own"] == 3).all()
+
+
 def test_each_state_is_its_own(backend):
     with ei.Graph() as graph:
         w = ei.parameter("w", (), ei.initializers.Ones())

@@ -13,7 +13,7 @@ from itertools import starmap
 
 import numpy as np
 
-from euler_ir.backends.base import Program, raise_fault, raise_no_memory
+from euler_ir.backends.base import Program, Run, raise_fault, raise_no_memory
 from euler_ir.backends.cpu.jit import CALLS, COMPUTE, LoadedCode, assembly, compile_object, optimized_ir
 from euler_ir.backends.cpu.product_choice import is_for_openblas
 from euler_ir.backends.cpu.step import HEADER, STEP_SYMBOL, StepWriter
@@ -54,21 +54,30 @@ class CpuProgram(Program):
         self._renew_lock()
         _programs.add(self)
 
-    def run(self, arrays: Mapping[int, np.ndarray]) -> None:
+    def bind(self, kept: Mapping[int, np.ndarray]) -> Run:
         slots = self._writer.slots
-        # Pointers and faults are the call's own: a signal handler may run this very program in the middle of it.
-        faults = (ctypes.c_int32 * (len(self.plan.faults) + 1))()
-        pointers = (ctypes.c_void_p * (HEADER + len(slots)))()
+        # Asking an array for its address takes about as long as a small kernel.
+        bound = (ctypes.c_void_p * (HEADER + len(slots)))()
         own = (self._arena, self._clock, self._scratch)
-        arena, clock, scratch = (array.ctypes.data for array in own)
-        pointers[:HEADER] = arena, ctypes.addressof(faults), clock, scratch
+        bound[0], bound[2], bound[3] = (array.ctypes.data for array in own)
         for slot, address in self._constants.items():
-            pointers[slot] = address
+            bound[slot] = address
+        for number, array in kept.items():
+            bound[slots[number]] = array.ctypes.data
+
+        return functools.partial(self._run, bound, kept)
+
+    def _run(self, bound: ctypes.Array, kept: Mapping[int, np.ndarray], arrays: Mapping[int, np.ndarray]) -> None:
+        """Run on the pointers ``bound``, those of ``kept`` among them, and on ``arrays``."""
+        # Pointers and faults are the call's own: a signal handler may run this very program in the middle of it.
+        pointers = type(bound).from_buffer_copy(bound)
+        faults = (ctypes.c_int32 * (len(self.plan.faults) + 1))()
+        pointers[1] = ctypes.addressof(faults)
         for number, array in arrays.items():
-            pointers[slots[number]] = array.ctypes.data
+            pointers[self._writer.slots[number]] = array.ctypes.data
         with self._lock:
             self.pool.run(self._address, ctypes.addressof(pointers))
-        for first, local in enumerate(faults):
+        for first, local in enumerate(faults) if any(faults) else ():
             if local:
                 raise_fault(self.plan, first + local - 1)
 
