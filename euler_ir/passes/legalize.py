@@ -182,9 +182,9 @@ def _row_product(op: Op, left: Value, right: Value) -> Value:
     along = -1 if op.attributes["transpose_right"] else -2
     if op.attributes["transpose_left"] == op.attributes["transpose_right"]:
         left = T.swap_axes(left, -1, -2)
-    products = T.multiply(left, right)
+    products = T.multiply(T.expand_dims(left, -2 if along == -1 else -3), T.expand_dims(right, -3))
     total = left.graph.emit("sum", (products,), axes=(len(products.shape) + along,))
-    return T.reshape(_legal(_reduction, total.op, (products,)), op.result.shape)
+    return _legal(_reduction, total.op, (products,))
 
 
 _RULES = {
