@@ -15,14 +15,17 @@ from euler_ir.backends.cpu.gemm.pack import overrun
 from euler_ir.backends.cpu.gemm.tile import Tile, tile_symbol
 from euler_ir.backends.cpu.writer import Code, Definition, Register, constant
 
-_INNER = 384
-"""Steps along the inner axis for which a packed panel of the right operand stays in the first-level cache, or nearly."""
+_INNER = 768
+"""Steps along the inner axis in a block. A packed panel of the right operand then streams from the second-level cache,
+fast enough; shorter blocks would load and store the result more often, which costs more."""
 _LEFT_BYTES = 320 * 1024
 """Packed blocks of the left operand that stay in the second-level cache."""
 _RIGHT_BYTES = 3 * 1024 * 1024
 """Packed blocks of the right operand that stay in a thread's part of the last-level cache."""
 _EPILOGUE_COLUMNS = 128
 """Columns of a block that the epilogue takes at a time, while they are in the nearest caches."""
+_PACKING = 12
+"""What packing an element costs, in multiply-adds."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,11 @@ def choose_blocks(tile: Tile, rows: int, columns: int, inner: int) -> Blocks:
 
 
 def choose_grid(tile: Tile, rows: int, columns: int, threads: int) -> tuple[int, int]:
-    """Parts along rows and columns, one for each thread: the most even ones, of those the squarest."""
-    def cost(grid: tuple[int, int]) -> tuple[int, int]:
+    """Parts along rows and columns, one for each thread: those that take the least time to pack and multiply."""
+
+    def cost(grid: tuple[int, int]) -> int:
         high, wide = _up(-(-rows // grid[0]), tile.rows), _up(-(-columns // grid[1]), tile.columns)
-        return high * wide, high + wide
+        return high * wide + _PACKING * (high + wide)
 
     return min(((parts, threads // parts) for parts in range(1, threads + 1) if threads % parts == 0), key=cost)
 

@@ -67,6 +67,11 @@ class _TileWriter:
         code, tile = self.code, self.tile
         zero = code.splat(constant(0.0, tile.element), tile.lanes)
         sums = [[code.slot(zero) for _ in range(tile.vectors)] for _ in range(self.rows)]
+        for row in self._rows_of_result():
+            for vector in range(tile.vectors):
+                # Where the sums go, they arrive without waiting for memory.
+                place = self._at(row.text, constant(vector * tile.lanes, "i64"))
+                code.line(f"call void @llvm.prefetch.p0({place.typed}, i32 1, i32 3, i32 1)")
         inner = Register("%inner", "i64")
         whole = code.binary("and", inner, constant(-_UNROLL, "i64"))
         with code.loop(constant(0, "i64"), whole, _UNROLL, nonempty=False) as k:
@@ -99,6 +104,12 @@ class _TileWriter:
             for slot, vector in zip(sums[number], row):
                 slot.set(code.intrinsic("fma", factor, vector, slot.get()))
 
+    def _rows_of_result(self) -> list[Register]:
+        leading = Register("%leading", "i64")
+        return [
+            self._at("%result", self.code.binary("mul", leading, constant(row, "i64"))) for row in range(self.rows)
+        ]
+
     def _at(self, base: str, index: Register, further: int = 0) -> Register:
         pointer = self.code.emit(f"getelementptr {self.tile.element}, ptr {base}, {index.typed}", "ptr")
         if not further:
@@ -122,10 +133,10 @@ class _TileWriter:
         """Add what is in the result if asked to, then store."""
         code, tile = self.code, self.tile
         accumulate = Register("%accumulate", "i1")
-        pointers = []
-        for number in range(self.rows):
-            row = self._at("%result", code.binary("mul", Register("%leading", "i64"), constant(number, "i64")))
-            pointers.append([self._at(row.text, constant(v * tile.lanes, "i64")) for v in range(tile.vectors)])
+        pointers = [
+            [self._at(row.text, constant(vector * tile.lanes, "i64")) for vector in range(tile.vectors)]
+            for row in self._rows_of_result()
+        ]
         with code.when(accumulate):
             for number in range(self.rows):
                 for vector, slot in enumerate(sums[number]):
