@@ -102,10 +102,22 @@ def test_users_see_public_names_only(folder):
                 assert module in USERS_MAY_SEE, f"{path}:{line} reaches past the public names: {module}"
 
 
+def loaded_by(script):
+    """Which of the large packages are loaded after ``script`` in a Python of its own."""
+    script += "\nimport sys; print([name for name in ('cupy', 'llvmlite', 'networkx', 'torch') if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    return run.stdout.splitlines()[-1]
+
+
 def test_importing_the_package_imports_no_code_generator():
-    script = "import sys, euler_ir; print([name for name in ('cupy', 'llvmlite') if name in sys.modules])"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
+    assert loaded_by("import euler_ir") == "[]"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["cache"], ["dump", "examples/mlp.py:train_graph", "--stage", "plan"]], ids=lambda words: words[0]
+)
+def test_commands_that_generate_no_code_load_no_code_generator(arguments):
+    assert loaded_by(f"from euler_ir.cli import main; main({arguments})") == "[]"
 
 
 def test_the_reader_of_imports(tmp_path, monkeypatch):
