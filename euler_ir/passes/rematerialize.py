@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from euler_ir.graph import Graph, Op, Rebuild, Value
 from euler_ir.passes.manager import Pass
+from euler_ir.passes.min_cut import UNBOUNDED, Network
 
 _COSTLY_FAMILIES = ("contraction", "composite", "scan")
 LONGEST_CHAIN = 128
@@ -91,14 +92,11 @@ def _boundary(graph: Graph, stored: dict[Value, tuple[Value, ...]]) -> int:
 
 def _dropped(first: list[Op], wanted: set[Value], kept: set[Value], products: bool) -> set[Value]:
     """The values of ``first`` that are computed again where ``wanted`` ones are read after it."""
-    import networkx  # a large module, for those who have a budget
-
     needed = set(wanted)
     for op in reversed(first):
         if any(value in needed for value in op.results):
             needed.update(op.operands)
-    network = networkx.DiGraph()
-    network.add_nodes_from(("source", "sink"))
+    network = Network()
     depth: dict[Value, int] = {}
     for op in first:
         if op.definition.family == "leaf" or not any(value in needed for value in op.results):
@@ -111,17 +109,17 @@ def _dropped(first: list[Op], wanted: set[Value], kept: set[Value], products: bo
         )
         for value in op.results:
             depth[value] = 0 if fixed else chain
-            # An edge without a capacity cannot be cut: what is free is never kept, but read from what is.
-            network.add_edge(("in", value), ("out", value), **({} if free else {"capacity": value.type.nbytes}))
+            # What is free is never kept, but read from what is.
+            network.add_edge(("in", value), ("out", value), UNBOUNDED if free else value.type.nbytes)
             if fixed:
                 network.add_edge("source", ("in", value))
             else:
-                made_of = (operand for operand in op.operands if operand in depth)
-                network.add_edges_from((("out", operand), ("in", value)) for operand in made_of)
+                for operand in op.operands:
+                    if operand in depth:
+                        network.add_edge(("out", operand), ("in", value))
             if value in wanted:
                 network.add_edge(("out", value), "sink")
-    # Of all cuts of the least capacity this gives the one nearest to the sink, which repeats least.
-    _, (_, near_sink) = networkx.minimum_cut(network, "source", "sink", flow_func=networkx.flow.boykov_kolmogorov)
+    near_sink = network.near_sink("source", "sink")
     return {value for value in depth if ("in", value) in near_sink}
 
 
