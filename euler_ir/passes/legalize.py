@@ -15,7 +15,7 @@ from euler_ir import tensor as T
 from euler_ir.dtypes import bool_, f32, i32
 from euler_ir.graph import Graph, Op, Rebuild, Value
 from euler_ir.passes.manager import Pass
-from euler_ir.passes.parallelism import LANES, MIN_TASKS, is_parallel
+from euler_ir.passes.parallelism import LANES, MIN_TASKS, SHORTEST_INNER, SMALL_FRAME, is_parallel
 from euler_ir.passes.views import MAX_BATCH_AXES
 
 
@@ -164,7 +164,33 @@ def _matmul(op: Op, operands: tuple[Value, ...]) -> Value | None:
         wide = tuple(T.broadcast_to(operand, batch + operand.shape[-2:]) for operand in operands)
         if wide != operands:
             return left.graph.emit("matmul", wide, **op.attributes)
-    return None
+    return _split_inner(op, left, right)
+
+
+def _split_inner(op: Op, left: Value, right: Value) -> Value | None:
+    """Products over parts of the inner axis, then their sum, where the result alone leaves threads too little to share:
+    gradients of small weights, summed over many tokens.
+    """
+    inner = left.shape[-2 if op.attributes["transpose_left"] else -1]
+    parts = 1
+    while (
+        parts * op.result.size < SMALL_FRAME
+        and inner % (2 * parts) == 0
+        and inner // (2 * parts) >= SHORTEST_INNER
+    ):
+        parts *= 2
+    if parts == 1 or len(op.result.shape) > 2:
+        return None
+
+    def cut(operand: Value, along_rows: bool) -> Value:
+        rows, columns = operand.shape
+        if along_rows:
+            return T.reshape(operand, (parts, rows // parts, columns))
+        return T.swap_axes(T.reshape(operand, (rows, parts, columns // parts)), 0, 1)
+
+    pieces = cut(left, op.attributes["transpose_left"]), cut(right, not op.attributes["transpose_right"])
+    products = left.graph.emit("matmul", pieces, **op.attributes)
+    return left.graph.emit("sum", (products,), axes=(0,))
 
 
 def _sum_of_products(op: Op, left: Value, right: Value) -> Value:

@@ -12,6 +12,8 @@ SMALL_FRAME = 16384
 """Elements that one thread may well run over alone."""
 LANES = 16
 """Neighbouring elements that count as one piece of parallel work."""
+SHORTEST_INNER = 1024
+"""Steps along the inner axis of a product that a part of it has at least, so that adding up the parts costs little."""
 
 
 def is_parallel(frame: Shape, reduced: Collection[int]) -> bool:

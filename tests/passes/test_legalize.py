@@ -5,6 +5,7 @@ import pytest
 
 import euler_ir as ei
 from euler_ir import interpreter
+from euler_ir.compiler import lower
 from euler_ir.dtypes import bf16, bool_, f16, f32, i8, i32, i64
 from euler_ir.passes.dce import RemoveDead
 from euler_ir.passes.legalize import Legalize
@@ -102,6 +103,25 @@ def test_integer_products_wrap_around(transposes):
     assert not ops(after, "matmul")
     draw = np.random.default_rng(0).integers
     same(graph, after, x0=draw(-128, 128, (2, *left), np.int8), x1=draw(-128, 128, right, np.int8))
+
+
+@pytest.mark.parametrize("transposes", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(("inner", "parts"), [(8192, 8), (3 * 2048, 4), (2048 - 1, 1), (2047 * 5, 1)])
+def test_small_products_over_many_steps_become_a_sum_of_products(transposes, inner, parts):
+    left, right = ((40, inner), (inner, 48))
+    shapes = [shape[::-1] if flag else shape for shape, flag in zip((left, right), transposes)]
+    graph, after = legal(lambda a, b: ei.matmul(a, b, *transposes), *((shape, f32) for shape in shapes))
+    (matmul,) = ops(after, "matmul")
+    assert matmul.result.shape == ((parts, 40, 48) if parts > 1 else (40, 48))
+    random = np.random.default_rng(0)
+    arrays = {f"x{n}": random.standard_normal(shape).astype(np.float32) for n, shape in enumerate(shapes)}
+    wide = [array.T if flag else array for array, flag in zip(arrays.values(), transposes)]
+    want = wide[0].astype(np.float64) @ wide[1]
+    for threads in (1, 3):
+        np.testing.assert_allclose(ei.compile(graph, threads=threads)(**arrays)["y"], want, atol=2e-3)
+    # Nothing is copied for it: the parts are read where they lie.
+    steps = [type(step).__name__ for step in lower(graph).plan.steps()]
+    assert steps == (["MatmulStep", "KernelStep"] if parts > 1 else ["MatmulStep"])
 
 
 def test_products_over_many_broadcast_batch_axes_get_them_spelled_out():
