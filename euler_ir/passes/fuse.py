@@ -177,7 +177,7 @@ class _Fusion:
     def _place_reduction(self, op: Op) -> None:
         operand, axes = op.operands[0], op.attributes["axes"]
         group = self._latest(op)
-        if group is not None and self._may_join(group):
+        if group is not None and self._may_join(group) and not self._completes_product(group, op):
             root = _root(operand.shape, group, full=True)
             if root is not None and self._is_aligned(op, root, group):
                 wanted = {atom for axis in axes for atom in root[axis].axes()}
@@ -188,6 +188,23 @@ class _Fusion:
                     return
         group = self._new_group("reduction", operand.shape, reduced=axes)
         self._add(op, group, _root(op.result.shape, group, full=False))
+
+    def _completes_product(self, group: Group, reduction: Op) -> bool:
+        """Whether ``group`` alone reads the result of a product, and what ``reduction`` reads of it is stored anyway.
+
+        Such a group can run inside of the product, part by part; with a reduction in it, it could not.
+        """
+        if group.kind != "pointwise":
+            return False
+        read = [base for base in self._bases(reduction) if self.home.get(base) is group]
+        if any(len(self.uses[base]) == 1 and base not in self.results for base in read):
+            return False
+        for base in dict.fromkeys(base for op in group.ops for base in self._bases(op)):
+            home = self.home.get(base)
+            if home is not None and home.kind == "matmul" and not home.call.batch:
+                if all(self.home.get(use.result) is group for use in self.uses[base]):
+                    return True
+        return False
 
     def _place_alone(self, op: Op, kind: str, frame: Shape) -> None:
         self._add(op, self._new_group(kind, frame), ())

@@ -117,6 +117,24 @@ def test_a_product_that_others_need_or_that_moves_has_no_epilogue(build):
     assert [step for step in plan.steps() if isinstance(step, KernelStep)]
 
 
+def test_a_reduction_of_what_is_stored_anyway_leaves_the_epilogue_to_its_product():
+    with ei.Graph("layer") as graph:
+        x, w = ei.input("x", (64, INNER)), ei.input("w", (INNER, COLUMNS))
+        h = ei.relu(x @ w)
+        ei.output(h=h, rows=ei.sum(h, 1), columns=ei.sum(h, 0), squares=ei.sum(x @ (w + 1) * h, 0))
+    products = [step for step in compiler.lower(graph).plan.steps() if isinstance(step, MatmulStep)]
+    # What only a sum reads is not stored: that product and its sum are two steps, with nothing in between.
+    assert [step.epilogue is not None for step in products] == [True, False]
+    generator = np.random.default_rng(3)
+    inputs = {leaf.op.attributes["name"]: generator.standard_normal(leaf.shape, np.float32) for leaf in graph.inputs}
+    results = ei.compile(graph, threads=2)(**inputs)
+    x, w = (inputs[name].astype(np.float64) for name in ("x", "w"))
+    h = np.maximum(x @ w, 0)
+    want = {"h": h, "rows": h.sum(1), "columns": h.sum(0), "squares": (x @ (w + 1) * h).sum(0)}
+    for name, array in want.items():
+        np.testing.assert_allclose(results[name], array, rtol=1e-4, atol=1e-3)
+
+
 def test_a_product_is_not_written_over_the_parameter_that_its_epilogue_updates():
     """The whole product must be there before the last element of the parameter is read."""
     with ei.Graph("step") as graph:
