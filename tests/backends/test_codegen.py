@@ -450,6 +450,12 @@ def test_short_axes_take_narrow_vectors(extent, lanes):
     check(nest)
 
 
+def test_sums_of_many_columns_take_long_pieces_of_rows():
+    few, many = nests.column_sum(50, 64 * LANES), nests.column_sum(50, 128 * LANES + 3)
+    assert widths.nest_width(few) == 4 * LANES and widths.nest_width(many) == 8 * LANES
+    check(many, relative=1e-6)
+
+
 def test_index_values_of_every_dtype():
     v = Axis("v", 40)
     for dtype in (i32, i64, f32, f64, u8, i8, f16):

@@ -16,6 +16,9 @@ from euler_ir.loops.kernel import Compute, Load, Loop, Nest, Statement
 _REGISTERS = 2
 _REGISTERS_OF_REDUCTION = 4
 _REGISTERS_OF_FUNCTION = 4
+# Columns summed over rows far apart: longer pieces of each row come faster out of memory, if tasks enough remain.
+_REGISTERS_OF_COLUMNS = 8
+_TASKS_OF_COLUMNS = 16
 _LIGHT_COMPUTES = 8
 
 # How much of a row's vectors may be padding before fewer registers at a time are better.
@@ -26,7 +29,7 @@ _VECTORS_PER_TASK = 64
 
 def loop_width(loop: Loop) -> int:
     """The lanes of a vector loop along its last axis."""
-    return _width(loop.body, loop.axes[-1], bool(loop.reductions))
+    return _width(loop.body, loop.axes[-1], _registers(loop.body, bool(loop.reductions)))
 
 
 def nest_width(nest: Nest) -> int:
@@ -35,7 +38,11 @@ def nest_width(nest: Nest) -> int:
         return 1
     if tile_of(nest) is not None:
         return _register_lanes(nest.body)
-    return _width(nest.body, nest.axes[-1], any(isinstance(statement, Loop) for statement in nest.body))
+    registers = _registers(nest.body, any(isinstance(statement, Loop) for statement in nest.body))
+    pieces = nest.axes[-1].extent // (_REGISTERS_OF_COLUMNS * _register_lanes(nest.body))
+    if registers == _REGISTERS_OF_REDUCTION and pieces >= _TASKS_OF_COLUMNS and _reduces(nest.body):
+        registers = _REGISTERS_OF_COLUMNS
+    return _width(nest.body, nest.axes[-1], registers)
 
 
 def tile_of(nest: Nest) -> Axis | None:
@@ -70,10 +77,14 @@ def task_count(nest: Nest) -> int:
     return tasks
 
 
-def _width(body: tuple[Statement, ...], axis: Axis, reduces: bool) -> int:
-    """Some vector registers of the widest element; for a short axis no more than hold it."""
+def _reduces(body: tuple[Statement, ...]) -> bool:
+    return any(isinstance(statement, Loop) and statement.reductions for statement in body)
+
+
+def _width(body: tuple[Statement, ...], axis: Axis, registers: int) -> int:
+    """So many vector registers of the widest element; for a short axis no more than hold it."""
     narrowest = _register_lanes(body)
-    lanes = narrowest * _registers(body, reduces)
+    lanes = narrowest * registers
     divisors = _divisors(body, axis)
     while lanes > narrowest and (_padding(axis.extent, lanes) or any(divisor % lanes for divisor in divisors)):
         lanes //= 2
