@@ -12,7 +12,7 @@ from euler_ir.backends.cpu import vector_math
 from euler_ir.dtypes import DType
 
 #: Calls of math functions that are inlined in one function. LLVM's time grows faster than a function's length.
-MAX_INLINED = 8
+MAX_INLINED = 4
 
 _SUFFIXES = {"float": "f32", "double": "f64", "half": "f16"}
 
