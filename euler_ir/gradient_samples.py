@@ -34,6 +34,7 @@ _POSITIVE = spaced(3, 4, low=0.5, high=2.5)
 # Differences of 0.2 at least between the two, so that neither overtakes the other.
 _NEAR_X = _X + np.where(spaced(3, 4, seed=2) > 0, 0.4, -0.4)
 _MATRICES = spaced(2, 3, 4), spaced(4, 5, seed=1)
+_QUERIES = spaced(2, 3, low=2.5, high=3.5), spaced(2, 3, 3, seed=3), spaced(2, 3, seed=4)
 _HEADS = spaced(2, 3, 4), spaced(2, 5, 4, seed=1), spaced(2, 5, 3, seed=2)
 
 SAMPLES: tuple[Sample, ...] = (
@@ -104,5 +105,12 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("cross_entropy, one ignored", T.cross_entropy, (_X, np.array([1, -100, 3]))),
     Sample("attention, causal", T.attention, _HEADS),
     Sample("attention, all keys", lambda q, k, v: T.attention(q, k, v, causal=False), _HEADS),
+    Sample(
+        "attention_gradient",
+        lambda *operands: T.concatenate(
+            [T.reshape(x, (-1,)) for x in operands[0].graph.emit("attention_gradient", operands, causal=True, scale=0.5)]
+        ),
+        (*_HEADS, *_QUERIES),
+    ),
     Sample("attention, logsumexp", lambda q, k, v: T.attention_with_logsumexp(q, k, v)[1], _HEADS),
 )

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from euler_ir.backends.base import Program, Run, raise_fault
+from euler_ir.backends.reference_attention import attention
 from euler_ir.loops.interpreter import run_nest
-from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep, Plan, PlannedView
+from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MatmulStep, Plan, PlannedView
 
 
 class ReferenceProgram(Program):
@@ -31,6 +32,8 @@ class ReferenceProgram(Program):
                 _matmul(step, flat)
                 if step.epilogue is not None:
                     self._kernel(step.epilogue, flat)
+            elif isinstance(step, AttentionStep):
+                _attention(step, flat)
             else:
                 self._kernel(step, flat)
 
@@ -60,6 +63,14 @@ def _matmul(step: MatmulStep, flat: list[np.ndarray]) -> None:
         product = np.matmul(left, right)
         result = _view(flat, step.result, step.batch, step.rows, step.columns)
         result[...] = product if step.running is None else result + product
+
+
+def _attention(step: AttentionStep, flat: list[np.ndarray]) -> None:
+    arrays = (
+        [_view(flat, view, step.batch, *extent) for view, extent in zip(views, extents)]
+        for views, extents in zip((step.operands, step.results), step.extents())
+    )
+    attention(step, *arrays)
 
 
 def _view(flat: list[np.ndarray], view: PlannedView, batch: tuple[int, ...], rows: int, columns: int) -> np.ndarray:

@@ -14,8 +14,9 @@ from euler_ir.passes.manager import Pass
 class Decompose(Pass):
     """Replace composite ops by their decompositions, except those that the backend keeps whole.
 
-    ``keep`` holds names of operators. What a decomposition is made of carries the location and scope of its op.
-    Raises GraphError for a decomposition that never ends or that gives other types than its op.
+    ``keep`` holds names of operators; one that reads something without elements is decomposed all the same. What a
+    decomposition is made of carries the location and scope of its op. Raises GraphError for a decomposition that never
+    ends or that gives other types than its op.
     """
 
     name = "decompose"
@@ -30,7 +31,8 @@ class Decompose(Pass):
         raise GraphError(f"the decomposition of {', '.join(names)} never ends", hint="it is made of itself")
 
     def _is_wanted(self, op: Op) -> bool:
-        return op.definition.family == "composite" and op.name not in self.keep
+        is_kept = op.name in self.keep and all(operand.size for operand in op.operands)
+        return op.definition.family == "composite" and not is_kept
 
     def _once(self, graph: Graph) -> Graph:
         rebuild = Rebuild(graph)

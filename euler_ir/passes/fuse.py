@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.index import Axis, Dynamic, Index, Indices
+from euler_ir.passes.attention_calls import OPERATORS as ATTENTION
+from euler_ir.passes.attention_calls import AttentionCall, match_attention
 from euler_ir.passes.library_calls import MatmulCall, match_matmul
 from euler_ir.passes.parallelism import is_parallel
 from euler_ir.shapes import Shape
@@ -57,7 +59,7 @@ class Group:
     roots: dict[Value, Indices] = field(default_factory=dict)
     inputs: tuple[Value, ...] = ()
     outputs: tuple[Value, ...] = ()
-    call: MatmulCall | None = None
+    call: MatmulCall | AttentionCall | None = None
 
     @property
     def changed(self) -> Value | None:
@@ -141,6 +143,9 @@ class _Fusion:
                 case "contraction":
                     call = match_matmul(op, self.uses, self.results, self._is_stored)
                     skipped.update(self._place_call("matmul", call))
+                case "composite" if op.name in ATTENTION:
+                    call = match_attention(op, self.uses, self.results, self._is_stored)
+                    skipped.update(self._place_call(op.name, call))
         for value in self.graph.results():
             self._store(value)
         self._choose_recomputed()
@@ -210,7 +215,7 @@ class _Fusion:
         self._add(op, self._new_group(kind, frame), ())
         self._store(op.result)
 
-    def _place_call(self, kind: str, call: MatmulCall) -> tuple[Op, ...]:
+    def _place_call(self, kind: str, call: MatmulCall | AttentionCall) -> tuple[Op, ...]:
         """Make a group of ``call``; gives the operators that it does."""
         for source in call.sources:
             self._store(source)

@@ -40,11 +40,11 @@ class Legalize(Pass):
             if value is None:
                 rebuild.copy(op)
             else:
-                rebuild.replace(op, (value,))
+                rebuild.replace(op, value if isinstance(value, tuple) else (value,))
         return rebuild.finish()
 
-    def _legal(self, op: Op, rebuild: Rebuild) -> Value | None:
-        """What replaces ``op``, or None when it is legal as it is."""
+    def _legal(self, op: Op, rebuild: Rebuild) -> Value | tuple[Value, ...] | None:
+        """What replaces ``op``, its only result or all of them, or None when it is legal as it is."""
         rule = _RULES.get(op.name)
         reads_nothing = rule is not None and any(not operand.size for operand in op.operands)
         if not op.definition.has_identity and (reads_nothing or not op.result.size):
@@ -193,6 +193,13 @@ def _split_inner(op: Op, left: Value, right: Value) -> Value | None:
     return left.graph.emit("sum", (products,), axes=(0,))
 
 
+def _attention(op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
+    if not operands[0].dtype.is_half:
+        return None
+    wide = operands[0].graph.emit(op.name, tuple(T.cast(operand, f32) for operand in operands), **op.attributes)
+    return tuple(T.cast(value, result.dtype) for value, result in zip(wide, op.results))
+
+
 def _sum_of_products(op: Op, left: Value, right: Value) -> Value:
     """An integer product: wraps around as the interpreter's does."""
     left = T.swap_axes(left, -1, -2) if op.attributes["transpose_left"] else left
@@ -219,6 +226,8 @@ _RULES = {
     "max": _reduction,
     "min": _reduction,
     "matmul": _matmul,
+    "attention": _attention,
+    "attention_gradient": _attention,
     "cumsum": _in_f32,
     "scatter_add": _in_f32,
 }

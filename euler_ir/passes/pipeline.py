@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from euler_ir.graph import Graph
+from euler_ir.passes.attention_calls import OPERATORS as ATTENTION
 from euler_ir.passes.cse import MergeEqual
 from euler_ir.passes.dce import RemoveDead
 from euler_ir.passes.decompose import Decompose
 from euler_ir.passes.fold import Fold
 from euler_ir.passes.legalize import Legalize
 from euler_ir.passes.manager import OnPass, Pass, PassManager
+from euler_ir.passes.share_transposes import ShareTransposes
 from euler_ir.passes.simplify import Simplify
 from euler_ir.passes.split_rows import SplitRows
 
 
-def default_pipeline(keep: frozenset[str] = frozenset()) -> tuple[Pass, ...]:
+WHOLE = frozenset(ATTENTION)
+"""Composites that backends run as they are."""
+
+
+def default_pipeline(keep: frozenset[str] = WHOLE) -> tuple[Pass, ...]:
     """The default passes, for a backend that wants the composites named in ``keep`` whole."""
     return (
         RemoveDead(),  # what nobody asked for is not worth decomposing
@@ -30,15 +36,16 @@ def default_pipeline(keep: frozenset[str] = frozenset()) -> tuple[Pass, ...]:
         Simplify(),
         MergeEqual(),
         RemoveDead(),
+        ShareTransposes(),
     )
 
 
 PIPELINE = default_pipeline()
-"""``default_pipeline`` with every composite decomposed. Each pass prints as its name and options."""
+"""``default_pipeline`` for all backends. Each pass prints as its name and options."""
 
 
 def optimize(
-    graph: Graph, keep: frozenset[str] = frozenset(), verify_each: bool = False, on_pass: OnPass | None = None
+    graph: Graph, keep: frozenset[str] = WHOLE, verify_each: bool = False, on_pass: OnPass | None = None
 ) -> Graph:
     """``graph`` after ``default_pipeline(keep)``. Raises VerifyError as PassManager does."""
     return PassManager(default_pipeline(keep), verify_each, on_pass).run(graph)

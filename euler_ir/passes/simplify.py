@@ -133,6 +133,28 @@ def _merge_slices(match: Match) -> Value:
     return match["x"].graph.emit("slice", (match["x"],), starts=starts, sizes=outer["sizes"], steps=steps)
 
 
+def _seam(match: Match) -> tuple[int, bool] | None:
+    """The axis along which two padded tensors adjoin, and whether the right operand comes first; None if they do not."""
+    left, right = (operand.op.attributes for operand in match.op.operands)
+    ends = list(zip(left["low"], left["high"], right["low"], right["high"]))
+    differing = [axis for axis, (low, high, *other) in enumerate(ends) if [low, high] != other]
+    if len(differing) != 1 or any((*left["interior"], *right["interior"])):
+        return None
+    (axis,) = differing
+    sizes = [operand.op.operands[0].shape[axis] for operand in match.op.operands]
+    if left["low"][axis] + sizes[0] == right["low"][axis]:
+        return axis, False
+    return (axis, True) if right["low"][axis] + sizes[1] == left["low"][axis] else None
+
+
+def _concatenate(match: Match) -> Value:
+    axis, swapped = _seam(match)
+    first, second = match.op.operands[::-1] if swapped else match.op.operands
+    whole = T.concatenate((first.op.operands[0], second.op.operands[0]), axis)
+    low, high = first.op.attributes["low"], second.op.attributes["high"]
+    return T.pad_with_interior(whole, low, high, (0,) * len(low), 0) if any((*low, *high)) else whole
+
+
 def _read_transposed(side: str):
     def build(match: Match) -> Value:
         flags = dict(match.op.attributes)
@@ -380,6 +402,14 @@ BETTER = (
         "1 / sqrt(x) = rsqrt(x), rounded once",
         apply("divide", _ONE, apply("sqrt", X)),
         lambda m: T.rsqrt(m["x"]),
+    ),
+    Rule(
+        "add-pads",
+        "better",
+        "pad(x) + pad(y) with zeros, side by side = concatenate([x, y]): -0.0 stays",
+        apply("add", apply("pad", X, Number(0.0)), apply("pad", Y, Number(0.0))),
+        _concatenate,
+        lambda match: _seam(match) is not None,
     ),
     Rule("log-softmax", "better", "log(softmax(x)) = log_softmax(x)", apply("log", apply("softmax", X)), _log_softmax),
 )

@@ -8,12 +8,24 @@ from euler_ir.errors import LoweringError
 from euler_ir.graph import Graph, Value
 from euler_ir.loops.kernel import Kernel
 from euler_ir.ops.indexing import starts_of
+from euler_ir.passes.attention_calls import AttentionCall
 from euler_ir.passes.fuse import FusedGraph, Group, is_in_memory
 from euler_ir.passes.views import MatrixView
 from euler_ir.plan.epilogues import Unit, units
 from euler_ir.plan.in_place import Accesses
 from euler_ir.plan.memory import Lifetime, assign_offsets, lower_bound
-from euler_ir.plan.plan import CopyStep, Fault, KernelStep, MatmulStep, Origin, Plan, PlannedBuffer, PlannedView, Step
+from euler_ir.plan.plan import (
+    AttentionStep,
+    CopyStep,
+    Fault,
+    KernelStep,
+    MatmulStep,
+    Origin,
+    Plan,
+    PlannedBuffer,
+    PlannedView,
+    Step,
+)
 from euler_ir.plan.schedule import Task, dependencies, schedule
 
 
@@ -259,6 +271,8 @@ class _Builder:
 
     def _step(self, groups: list[int]) -> Step:
         first = self.units[groups[0]]
+        if isinstance(first.group.call, AttentionCall):
+            return self._attention(first.group)
         if first.group.call is not None:
             return self._matmul(first, groups)
         return self._kernel(groups)
@@ -291,6 +305,16 @@ class _Builder:
         running = None if unit.running is None else self.buffer_of[unit.running]
         sizes = call.dtype, call.batch, call.rows, call.columns, call.inner
         return MatmulStep(*sizes, left, right, result, (_origin(unit.group),), epilogue, running)
+
+    def _attention(self, group: Group) -> AttentionStep:
+        call = group.call
+        operands, results = (
+            tuple(self._view(view, view.source) for view in views) for views in (call.operands, call.result_views)
+        )
+        sizes = call.batch, call.queries, call.keys, call.width, call.value_width
+        return AttentionStep(
+            call.operator, call.dtype, call.causal, call.scale, *sizes, operands, results, (_origin(group),)
+        )
 
     def _view(self, view: MatrixView, value: Value) -> PlannedView:
         """``view`` in the buffer of ``value``."""

@@ -115,6 +115,42 @@ class MatmulStep:
 
 
 @dataclass(frozen=True)
+class AttentionStep:
+    """``operator``, 'attention' or 'attention_gradient', at each point of ``batch`` (at most two axes).
+
+    ``operands`` and ``results`` are the operator's, in order, none of them transposed: matrices of ``queries`` or ``keys``
+    rows, of ``width`` (values: ``value_width``) columns; vectors of one element for each query, as matrices of one column.
+    """
+
+    operator: str
+    dtype: DType
+    causal: bool
+    scale: float
+    batch: tuple[int, ...]
+    queries: int
+    keys: int
+    width: int
+    value_width: int
+    operands: tuple[PlannedView, ...]
+    results: tuple[PlannedView, ...]
+    origins: tuple[Origin]
+
+    def extents(self) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+        """Rows and columns of each operand and of each result."""
+        query, key = (self.queries, self.width), (self.keys, self.width)
+        value, output, vector = (self.keys, self.value_width), (self.queries, self.value_width), (self.queries, 1)
+        if self.operator == "attention":
+            return (query, key, value), (output, vector)
+        return (query, key, value, vector, output, vector), (query, key, value)
+
+    def reads(self) -> Iterator[int]:
+        yield from dict.fromkeys(view.buffer for view in self.operands)
+
+    def writes(self) -> Iterator[int]:
+        yield from dict.fromkeys(view.buffer for view in self.results)
+
+
+@dataclass(frozen=True)
 class CopyStep:
     """Copy all of the buffer ``source`` to ``target``."""
 
@@ -129,7 +165,7 @@ class CopyStep:
         yield self.target
 
 
-Step = KernelStep | MatmulStep | CopyStep
+Step = KernelStep | MatmulStep | AttentionStep | CopyStep
 
 
 @dataclass(frozen=True)

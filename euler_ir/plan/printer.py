@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from euler_ir.plan.plan import CopyStep, MatmulStep, Plan, PlannedView, Step
+from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MatmulStep, Plan, PlannedView, Step
 from euler_ir.plan.work import work_of
 
 
@@ -20,8 +20,9 @@ def print_plan(plan: Plan) -> str:
             lines += [f"    {line}" for step in phase for line in _step(plan, step)]
     kernels = plan.kernels()
     matmuls = sum(isinstance(step, MatmulStep) for step in plan.steps())
+    attentions = sum(isinstance(step, AttentionStep) for step in plan.steps())
     nests = sum(len(step.kernel.nests) for step in kernels)
-    lines.append(f"  {len(kernels)} kernels of {nests} loop nests, {matmuls} matrix products")
+    lines.append(f"  {len(kernels)} kernels of {nests} loop nests, {matmuls} matrix products, {attentions} attentions")
     lines.append(f"  arena {plan.arena_bytes} bytes, least possible {plan.lower_bound}")
     lines.append("}")
     return "\n".join(lines) + "\n"
@@ -41,6 +42,12 @@ def _step(plan: Plan, step: Step) -> list[str]:
         if step.epilogue is None:
             return [product]
         return [product, f"  epilogue {step.epilogue.kernel.name}", *(f"  {line}" for line in _nests(step.epilogue))]
+    if isinstance(step, AttentionStep):
+        batch = f"{' x '.join(map(str, step.batch))} of " if step.batch else ""
+        causal = "causal " if step.causal else ""
+        sizes = f"{batch}{step.queries} x {step.width} by {step.keys} x {step.value_width}"
+        reads, writes = (", ".join(map(_view, views)) for views in (step.operands, step.results))
+        return [f"{causal}{step.operator} {step.dtype} {sizes}: {reads} -> {writes}{scope}"]
     moved = sum(work_of(plan, step, nest).nbytes for nest in range(len(step.kernel.nests)))
     return [f"kernel {step.kernel.name}, {moved} bytes moved{scope}", *_nests(step)]
 

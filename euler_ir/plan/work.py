@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from euler_ir.index import Axis, Index
 from euler_ir.loops.kernel import CheckIndex, Compute, IndexValue, Load, Loop, Nest, Statement, Store
 from euler_ir.loops.printer import structural_key
-from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep, Plan, PlannedView, Step
+from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MatmulStep, Plan, PlannedView, Step
 
 _NO_ARITHMETIC = ("cast", "where", "philox")
 
@@ -44,13 +44,15 @@ def matmul_flops(rows: int, inner: int, columns: int, batch: int = 1) -> int:
     return 2 * batch * rows * inner * columns
 
 
-def attention_flops(items: int, queries: int, keys: int, width: int, causal: bool, backward: bool = False) -> int:
+def attention_flops(
+    items: int, queries: int, keys: int, width: int, value_width: int, causal: bool, backward: bool = False
+) -> int:
     """Those of the products of attention for ``items`` heads: two products forward, five backward.
 
     Backward computes the scores again (Dao et al. 2022, "FlashAttention"). Causal counts the pairs that are not masked.
     """
     pairs = queries * keys if not causal else sum(max(0, keys - queries + row + 1) for row in range(queries))
-    return 2 * items * pairs * width * (5 if backward else 2)
+    return 2 * items * pairs * (3 * width + 2 * value_width if backward else width + value_width)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -159,6 +161,20 @@ def _items(view: PlannedView, batch: tuple[int, ...]) -> int:
     return math.prod(extent for extent, stride in zip(batch, view.batch_strides) if stride)
 
 
+def _attention_work(plan: Plan, step: AttentionStep, _: int) -> Work:
+    read, written = (
+        sum(rows * columns * _items(view, step.batch) for view, (rows, columns) in zip(views, extents))
+        for views, extents in zip((step.operands, step.results), step.extents())
+    )
+    backward, items = step.operator == "attention_gradient", math.prod(step.batch)
+    flops = attention_flops(items, step.queries, step.keys, step.width, step.value_width, step.causal, backward)
+    causal = "causal " if step.causal else ""
+    sizes = f"{step.queries} x {step.width} by {step.keys} x {step.value_width}"
+    name = f"{causal}{step.operator} {' x '.join(map(str, step.batch)) or 1} of {sizes}"
+    size = step.dtype.itemsize
+    return Work(name, f"{name} {step.dtype}", read * size, written * size, flops)
+
+
 def _copy_work(plan: Plan, step: CopyStep, _: int) -> Work:
     nbytes = plan.buffers[step.source].type.nbytes
     return Work("copy", f"copy {nbytes}", nbytes, nbytes, 0)
@@ -167,6 +183,7 @@ def _copy_work(plan: Plan, step: CopyStep, _: int) -> Work:
 COUNTERS: dict[type, Callable[[Plan, Step, int], Work]] = {
     KernelStep: _nest_work,
     MatmulStep: _matmul_work,
+    AttentionStep: _attention_work,
     CopyStep: _copy_work,
 }
 """How the work of each kind of step is counted: a new kind adds itself here."""

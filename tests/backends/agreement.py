@@ -2,7 +2,9 @@
 
 The graph is cut into primitive operators and run several times. Each time, the result of every operator that is not
 correctly rounded by all backends (elementary functions, sums) is moved by its own error bound, up or down at random,
-and the result of each operator that reads what was moved by another rounding. What moves with it may differ by a multiple of the largest move; what does not move at all must be equal.
+and the result of each operator that reads what was moved by another rounding. What moves with it may differ by a
+multiple of the largest move; what does not move at all must be equal. Attention may pass over what it gives the weight
+0, so in a graph with attention every other run takes 0 times an infinity or NaN for 0: what depends on that is left open.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 import euler_ir as ei
 from euler_ir import interpreter
 from euler_ir.graph import Graph, Op
+from euler_ir.passes.attention_calls import OPERATORS as ATTENTION
 from euler_ir.passes.decompose import Decompose
 
 RUNS, MORE_RUNS = 6, 100
@@ -37,11 +40,16 @@ def assert_agrees(graph: Graph, leaves: Mapping[str, np.ndarray], got: Results) 
     """Assert that ``got`` (outputs and updates) are the interpreter's, up to rounding."""
     wanted = interpreter.run(graph, leaves)
     primitive = Decompose().run(graph)
-    moved = [_perturbed(primitive, leaves, seed) for seed in range(RUNS)]
+    passes_over = any(op.name in ATTENTION for op in graph.ops)
+
+    def perturbed(seeds: range) -> list[Results]:
+        return [_perturbed(primitive, leaves, seed, passes_over and seed % 2 == 1) for seed in seeds]
+
+    moved = perturbed(range(RUNS))
     try:
         _assert_all_close(got, wanted, moved)
     except AssertionError:
-        moved += [_perturbed(primitive, leaves, seed) for seed in range(RUNS, MORE_RUNS)]
+        moved += perturbed(range(RUNS, MORE_RUNS))
         _assert_all_close(got, wanted, moved)
 
 
@@ -79,7 +87,7 @@ def _assert_close(label: str, got: np.ndarray, want: np.ndarray, moved: list[np.
         raise AssertionError(f"{label} at {place}: {got[place]!r}, not {want[place]!r}; {differ}")
 
 
-def _perturbed(graph: Graph, leaves: Mapping[str, np.ndarray], seed: int) -> Results:
+def _perturbed(graph: Graph, leaves: Mapping[str, np.ndarray], seed: int, passes_over: bool) -> Results:
     random = np.random.default_rng(seed)
     arrays, moved = {}, set()
     for op in graph.ops:
@@ -91,11 +99,23 @@ def _perturbed(graph: Graph, leaves: Mapping[str, np.ndarray], seed: int) -> Res
         if again or op.name in _ELEMENTARY or op.name in _SUMS:
             moved.update(op.results)
         with np.errstate(all="ignore"):
-            results = op.definition.evaluate(op.attributes, *_reordered(op, operands, random))
+            evaluate = op.definition.evaluate
+            if passes_over and op.name in ("multiply", "matmul") and op.result.dtype.is_float:
+                evaluate = _products_without_zeros
+            results = evaluate(op.attributes, *_reordered(op, operands, random))
             for value, array in zip(op.results, results if isinstance(results, tuple) else (results,)):
                 arrays[value] = _move(op, np.asarray(array), operands, again, random) if value.dtype.is_float else array
     outputs = {name: arrays[value] for name, value in graph.outputs.items()}
     return outputs, {name: arrays[value] for name, value in graph.updates.items()}
+
+
+def _products_without_zeros(attributes: Mapping, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The operator multiply, or matmul if it has attributes, in which 0 times anything is 0."""
+    if attributes:
+        left = np.swapaxes(left, -1, -2) if attributes["transpose_left"] else left
+        right = np.swapaxes(right, -1, -2) if attributes["transpose_right"] else right
+        return np.sum(_products_without_zeros({}, left[..., None], right[..., None, :, :]), axis=-2, dtype=left.dtype)
+    return np.where((left == 0) | (right == 0), left.dtype.type(0), left * right)
 
 
 def _reordered(op: Op, operands: list[np.ndarray], random: np.random.Generator) -> list[np.ndarray]:
@@ -122,6 +142,7 @@ def _move(
         array = np.where(array == 0, array * random.choice((-1, 1), array.shape).astype(array.dtype), array)
     if reach is None:
         return array
+    reach = np.where(np.isnan(reach), 0, reach)  # of a finite result: what is NaN was passed over
     half = ei.dtypes.as_dtype(array.dtype).is_half
     roundoff = float(ml_dtypes.finfo(np.float32 if half else array.dtype).eps) / 2
     signs = random.choice((-1.0, 1.0), array.shape)

@@ -13,7 +13,7 @@ from euler_ir.loops.lower import lower as lower_group
 from euler_ir.loops.verify import verify_kernel
 from euler_ir.passes.fuse import MAX_OPS, fuse
 from euler_ir.passes.pipeline import optimize
-from euler_ir.plan.plan import MatmulStep
+from euler_ir.plan.plan import AttentionStep
 from models.gpt2 import PRESETS, train_graph
 
 
@@ -75,11 +75,22 @@ def test_a_layer_takes_twelve_kernels_at_most(plans):
 
 
 def test_heads_are_never_copied(plans):
-    """Products of attention read queries, keys and values inside of one buffer, and write heads side by side."""
-    batched = [step for step in plans[4].steps() if isinstance(step, MatmulStep) and step.batch == (16, 4)]
-    assert len(batched) == 4 * 6
-    fused_rows = [step for step in batched if 384 in (step.left.leading, step.right.leading)]
-    assert len(fused_rows) == 4 * 5
+    """Attention reads queries, keys and values inside of one buffer, and writes heads, and gradients, side by side."""
+    steps = [step for step in plans[4].steps() if isinstance(step, AttentionStep)]
+    assert [step.operator for step in steps] == ["attention"] * 4 + ["attention_gradient"] * 4
+    for step in steps:
+        assert step.batch == (16, 4) and step.causal
+        fused = step.operands[:3] if step.operator == "attention" else step.results
+        assert [view.leading for view in fused] == [384] * 3 and len({view.buffer for view in fused}) == 1
+        assert [view.offset for view in fused] == [0, 128, 256]
+        alone = step.results[0] if step.operator == "attention" else step.operands[4]
+        assert alone.leading == 128 and alone.batch_strides == (128 * 128, 32)
+
+
+def test_scores_are_never_stored(plans):
+    """No buffer but the logits and their like has as many elements as the scores of one head."""
+    for buffer in plans[4].buffers:
+        assert buffer.type.shape[-2:] != (128, 128) or buffer.type.shape[-3:-2] != (4,), buffer
 
 
 @pytest.mark.parametrize("preset", ["nano", "124M"])
@@ -92,7 +103,7 @@ def test_groups_run_in_their_order_and_their_nests_are_sound(preset):
         assert made_before <= written, group.name
         written.update(group.outputs)
         assert group.size <= MAX_OPS + 16
-        if group.kind != "matmul":
+        if group.call is None:
             verify_kernel(Kernel(group.name, (lower_group(group).nest,)))
     assert {value for value in fused.graph.results() if value.op.operands} <= written
 

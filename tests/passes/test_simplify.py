@@ -56,6 +56,10 @@ def permuted(x, *axes):
     return emit("transpose", x, permutation=axes)
 
 
+def spread_out(x, low, high):
+    return emit("pad", x, e.full((), 0.0), low=(0, low), high=(0, high), interior=(0, 1))
+
+
 def erf(x):
     return e.erf(x)
 
@@ -155,6 +159,18 @@ FIRES = [
     ("one-minus-sigmoid", [M], lambda x: 1 - e.sigmoid(x), lambda x: e.sigmoid(-x)),
     ("one-over-sqrt", [M], lambda x: 1 / e.sqrt(x), e.rsqrt),
     ("log-softmax", [M], lambda x: x.softmax(0).log(), lambda x: x.log_softmax(0)),
+    (
+        "add-pads",
+        [M],
+        lambda x: e.pad(x, [(0, 0), (0, 5)]) + e.pad(x, [(0, 0), (5, 0)]),
+        lambda x: e.concatenate([x, x], 1),
+    ),
+    (
+        "add-pads",
+        [M],
+        lambda x: e.pad(x, [(4, 2), (1, 0)]) + e.pad(x, [(1, 5), (1, 0)]),
+        lambda x: e.pad(e.concatenate([x, x], 0), [(1, 2), (1, 0)]),
+    ),
 ]
 
 STAYS = [
@@ -221,6 +237,12 @@ STAYS = [
     ("one-minus-sigmoid", [M], lambda x: e.sigmoid(x) - 1),
     ("one-over-sqrt", [M], lambda x: 2 / e.sqrt(x)),
     ("log-softmax", [M], lambda x: e.exp(x.softmax(0))),
+    ("add-pads", [M], lambda x: e.pad(x, [(0, 0), (0, 5)]) + e.pad(x, [(0, 0), (5, 0)], value=1)),
+    ("add-pads", [M], lambda x: e.pad(x, [(0, 0), (0, 4)]) + e.pad(x, [(0, 0), (4, 0)])),
+    ("add-pads", [M], lambda x: e.pad(x, [(0, 0), (0, 6)]) + e.pad(x, [(0, 0), (6, 0)])),
+    ("add-pads", [M], lambda x: e.pad(x, [(0, 3), (0, 5)]) + e.pad(x, [(3, 0), (5, 0)])),
+    ("add-pads", [M], lambda x: e.pad(x, [(1, 0), (0, 5)]) + e.pad(x, [(1, 0), (0, 5)])),
+    ("add-pads", [M], lambda x: spread_out(x, 0, 9) + spread_out(x, 9, 0)),
 ]
 
 BY_NAME = {rule.name: rule for rule in RULES}

@@ -33,7 +33,7 @@ plan @small {
   phase 3:
     kernel pointwise, 512 bytes moved
       nest over 64: 1 -> 1
-  1 kernels of 1 loop nests, 2 matrix products
+  1 kernels of 1 loop nests, 2 matrix products, 0 attentions
   arena 128 bytes, least possible 128
 }
 """

@@ -144,6 +144,6 @@ def test_steps_say_where_they_come_from():
 def test_attention_counts_the_pairs_that_are_not_masked():
     queries, keys, width = 5, 9, 4
     mask = np.tril(np.ones((queries, keys)), keys - queries)
-    assert attention_flops(3, queries, keys, width, causal=True) == 2 * 2 * 3 * width * mask.sum()
-    assert attention_flops(3, queries, keys, width, causal=False) == 2 * matmul_flops(queries, width, keys, 3)
-    assert attention_flops(1, 8, 8, 2, causal=True, backward=True) == 5 * 2 * 36 * 2
+    assert attention_flops(3, queries, keys, width, width, causal=True) == 2 * 2 * 3 * width * mask.sum()
+    assert attention_flops(3, queries, keys, width, width, causal=False) == 2 * matmul_flops(queries, width, keys, 3)
+    assert attention_flops(1, 8, 8, 2, 3, causal=True, backward=True) == 2 * 36 * (3 * 2 + 2 * 3)

@@ -45,6 +45,7 @@ class CpuProgram(Program):
         self._modules = {self._writer.step_module(): CALLS}
         self._modules |= dict.fromkeys(self._writer.nests.texts.values(), COMPUTE)
         self._modules |= dict.fromkeys(self._writer.products.texts.values(), COMPUTE)
+        self._modules |= dict.fromkeys(self._writer.attentions.texts.values(), COMPUTE)
         self.marks = tuple(self._writer.marks)
         self._clock = np.zeros((self.pool.threads, 1 + len(self.marks), 2), np.int64)
         self._code = LoadedCode(starmap(compile_object, self._modules.items()), [STEP_SYMBOL])

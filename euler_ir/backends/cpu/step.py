@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from euler_ir.backends.cpu import openblas
+from euler_ir.backends.cpu.attention.calls import AttentionModules
 from euler_ir.backends.cpu.codegen import NestModules
 from euler_ir.backends.cpu.gemm.calls import ProductModules
 from euler_ir.backends.cpu.widths import task_count
 from euler_ir.backends.cpu.worker_pool import BARRIER_DECLARATION
-from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep, Plan, Step
+from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MatmulStep, Plan, Step
 
 STEP_SYMBOL = "eir_step"
 
@@ -65,6 +66,7 @@ class StepWriter:
         self.marks: list[Mark] = []
         self.nests = NestModules()
         self.products = ProductModules(threads)
+        self.attentions = AttentionModules()
         self.lines: list[str] = []
         self.parameters: dict[str, str] = {}
         self.functions: list[str] = []
@@ -102,6 +104,8 @@ class StepWriter:
             + _SHARE
             + self.products.declarations()
             + "\n"
+            + self.attentions.declarations()
+            + "\n"
             + openblas.gemm_ir()
             + "".join(self.functions)
             + f"define void @{STEP_SYMBOL}(i32 %thread, i32 %threads, ptr %argument, ptr %barrier) nounwind {{\n"
@@ -111,7 +115,7 @@ class StepWriter:
     @property
     def scratch_bytes(self) -> int:
         """Memory that each thread needs for itself, of whole cache lines."""
-        return -(-self.products.scratch // 64) * 64
+        return -(-max(self.products.scratch, self.attentions.scratch) // 64) * 64
 
     def _mark(self, mark: Mark) -> None:
         if self.timed:
@@ -158,7 +162,9 @@ class StepWriter:
                 turn = self._nest(step, nest, turn)
                 self._mark(Mark(phase, step, nest))
             return turn
-        if isinstance(step, MatmulStep):
+        if isinstance(step, AttentionStep):
+            turn = self._attention(step, turn)
+        elif isinstance(step, MatmulStep):
             self._matmul(step)
         else:
             self._copy(step)
@@ -219,6 +225,14 @@ class StepWriter:
             + f"\n  call void @{symbol}({limits}, ptr null{pointers})\n  ret void\n}}\n"
         )
         return function
+
+    def _attention(self, step: AttentionStep, turn: int) -> int:
+        tasks = self.attentions.function(step).tasks(step)
+        begin, end = self._share(tasks, turn)
+        views = (*step.operands, *step.results)
+        pointers = [self._pointer(view.buffer, view.offset * step.dtype.itemsize) for view in views]
+        self.lines.append(self.attentions.call(step, begin, end, pointers))
+        return turn + tasks
 
     def _copy(self, step: CopyStep) -> None:
         """Each thread copies a contiguous share."""

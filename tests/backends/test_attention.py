@@ -1,0 +1,229 @@
+"""Attention and its gradient in generated code, against numpy in f64: edges, layouts, special values, threads."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+
+import numpy as np
+import pytest
+
+import euler_ir as ei
+from euler_ir.backends.cpu import jit
+from euler_ir.backends.cpu.attention import tiles
+from euler_ir.backends.cpu.attention.blocks import AttentionVariant
+from euler_ir.backends.cpu.attention.calls import attention_function
+from euler_ir.dtypes import DTYPES
+
+EXTENTS = (1, 5, 63, 64, 65, 130, 257)
+WIDTHS = ((1, 1), (8, 8), (40, 40), (64, 64), (80, 80), (128, 128), (20, 33))
+NAN, INF = np.nan, np.inf
+
+
+@functools.cache
+def loaded(operator, variant, vector_bytes):
+    """The function of ``variant`` and its code; ``vector_bytes`` is part of what it is made for."""
+    function = attention_function.__wrapped__(operator, variant)
+    return function, jit.LoadedCode([jit.compile_object(function.text)], [function.symbol])
+
+
+def run(operator, causal, scale, views, tasks=None):
+    """Call the function on arrays [batch, heads, rows, columns] of any strides along the first three axes."""
+    query, key, value = views[:3]
+    dtype, size = DTYPES[{4: "f32", 8: "f64"}[query.itemsize]], query.itemsize
+    variant = AttentionVariant(dtype, query.shape[3], value.shape[3], causal)
+    function, code = loaded(operator, variant, tiles.vector_bytes())
+    scalar = ctypes.c_float if size == 4 else ctypes.c_double
+    view_types = [ctypes.c_void_p] + [ctypes.c_int64] * 3
+    types = [ctypes.c_int64] * 2 + [ctypes.c_void_p] + [ctypes.c_int64] * 3 + [scalar] + view_types * len(views)
+    heads, queries, keys = query.shape[1], query.shape[2], key.shape[2]
+    count = query.shape[0] * heads * (-(-queries // function.block) if function.block else 1)
+    scratch = np.full(function.scratch // size + 16, NAN, query.dtype)
+    aligned = -(-scratch.ctypes.data // 64) * 64
+    arguments = [part for view in views for part in (view.ctypes.data, *(stride // size for stride in view.strides[:3]))]
+    call = ctypes.CFUNCTYPE(None, *types)(code.address(function.symbol))
+    for begin, end in tasks or ((0, count),):
+        call(begin, end, aligned, heads, queries, keys, scale, *arguments)
+
+
+def reference(query, key, value, d_output, causal, scale):
+    """Output, logsumexp, and for a cotangent of the output delta and the gradients, all in f64."""
+    query, key, value, d_output = (array.astype(np.float64) for array in (query, key, value, d_output))
+    with np.errstate(all="ignore"):
+        scores = query @ key.swapaxes(-1, -2) * scale
+        queries, keys = scores.shape[-2:]
+        seen = np.arange(keys) <= np.arange(queries)[:, None] + keys - queries if causal else np.bool_(True)
+        scores = np.where(seen, scores, -INF)
+        top = scores.max(-1, keepdims=True)
+        top = np.where(top == -INF, 0, top)
+        grown = np.exp(scores - top)
+        total = grown.sum(-1, keepdims=True)
+        weights = grown / np.where(total == 0, 1, total)
+        output, logsumexp = weights @ value, np.log(total) + top
+        delta = (d_output * output).sum(-1, keepdims=True)
+        by_scores = weights * (d_output @ value.swapaxes(-1, -2) - delta) * scale
+        gradients = by_scores @ key, by_scores.swapaxes(-1, -2) @ query, weights.swapaxes(-1, -2) @ d_output
+    return output, logsumexp, delta, *gradients
+
+
+def side_by_side(random, dtype, batch, heads, *extents):
+    """Arrays [batch, heads, rows, columns] whose heads lie side by side in rows, as projections give them."""
+    for rows, columns in extents:
+        yield random.standard_normal((batch, rows, heads, columns)).astype(dtype).transpose(0, 2, 1, 3)
+
+
+def empty_like(*arrays):
+    """Arrays of the same shapes and layouts, full of NaN."""
+    for array in arrays:
+        yield np.full(array.transpose(0, 2, 1, 3).shape, NAN, array.dtype).transpose(0, 2, 1, 3)
+
+
+def compute(query, key, value, d_output, causal, scale):
+    """What ``reference`` gives, by the generated functions; delta is the reference's."""
+    output, d_query, d_key, d_value = empty_like(d_output, query, key, value)
+    logsumexp = np.full((*query.shape[:3], 1), NAN, query.dtype)
+    run("attention", causal, scale, (query, key, value, output, logsumexp))
+    delta = reference(query, key, value, d_output, causal, scale)[2].astype(query.dtype)
+    views = (query, key, value, logsumexp, d_output, delta, d_query, d_key, d_value)
+    run("attention_gradient", causal, scale, views)
+    return output, logsumexp, delta, d_query, d_key, d_value
+
+
+def assert_close(got, want, steps):
+    """Equal but for ``steps`` unit roundoffs of the largest element."""
+    for label, found, exact in zip(("output", "logsumexp", "delta", "d_query", "d_key", "d_value"), got, want):
+        same = (found == exact) | (np.isnan(found) & np.isnan(exact))
+        finite = np.where(np.isfinite(exact), exact, 0)
+        reach = steps * np.finfo(found.dtype).eps / 2 * max(1.0, np.abs(finite).max(initial=0))
+        with np.errstate(invalid="ignore"):
+            close = same | (np.abs(found - exact) <= reach)
+        assert close.all(), (label, np.argwhere(~close)[:3], float(np.nanmax(np.abs(found - finite))), reach)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("width", "value_width"), WIDTHS)
+def test_every_pair_of_extents(dtype, causal, width, value_width):
+    random = np.random.default_rng(width)
+    for number, (queries, keys) in enumerate(itertools.product(EXTENTS, EXTENTS)):
+        batch, heads = ((1, 1), (2, 1), (1, 3))[number % 3]
+        shapes = ((queries, width), (keys, width), (keys, value_width), (queries, value_width))
+        operands = tuple(side_by_side(random, dtype, batch, heads, *shapes))
+        scale = width**-0.5
+        got, want = (each(*operands, causal, scale) for each in (compute, reference))
+        assert_close(got, want, steps=2 * (width + 64))
+
+
+@pytest.mark.parametrize("vector_bytes", [16, 32])
+@pytest.mark.parametrize("causal", [False, True])
+def test_narrower_vectors(vector_bytes, causal, monkeypatch):
+    monkeypatch.setattr(tiles, "vector_bytes", lambda: vector_bytes)
+    random = np.random.default_rng(0)
+    for dtype, (width, value_width), (queries, keys) in itertools.product(
+        (np.float32, np.float64), ((40, 40), (20, 33)), ((1, 1), (65, 130), (130, 65))
+    ):
+        shapes = ((queries, width), (keys, width), (keys, value_width), (queries, value_width))
+        operands = tuple(side_by_side(random, dtype, 1, 2, *shapes))
+        assert_close(compute(*operands, causal, 0.3), reference(*operands, causal, 0.3), steps=256)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_huge_scores(causal):
+    """Scores of up to 10,000, which are integers and so exact in f32; only the logsumexp rounds them."""
+    random = np.random.default_rng(0)
+    query, key = (random.integers(-25, 26, (1, 2, 70, 16)).astype(np.float32) for _ in range(2))
+    value, d_output = (random.standard_normal((1, 2, 70, 16)).astype(np.float32) for _ in range(2))
+    got, want = (each(query, key, value, d_output, causal, 1.0) for each in (compute, reference))
+    assert np.abs(want[1]).max() > 2000
+    assert_close(got[:2], want[:2], steps=16)
+    assert_close(got[3:], want[3:], steps=4 * np.abs(want[1]).max())
+
+
+def test_rows_without_a_key():
+    random = np.random.default_rng(0)
+    operands = tuple(side_by_side(random, np.float32, 1, 2, (70, 8), (30, 8), (30, 8), (70, 8)))
+    output, logsumexp, _, d_query, d_key, d_value = compute(*operands, True, 0.5)
+    assert (output[:, :, :40] == 0).all() and (logsumexp[:, :, :40] == -INF).all() and (d_query[:, :, :40] == 0).all()
+    assert np.isfinite(d_key).all() and np.isfinite(d_value).all() and np.isfinite(logsumexp[:, :, 40:]).all()
+
+
+def test_keys_whose_scores_are_all_minus_infinity():
+    random = np.random.default_rng(0)
+    query, key, value, d_output = side_by_side(random, np.float32, 1, 1, (50, 8), (70, 8), (70, 8), (50, 8))
+    query[:, :, :, 0], key[:, :, :60, 0] = 1, -INF
+    got = compute(query, key, value, d_output, False, 1.0)
+    assert_close(got[:2], reference(query, key, value, d_output, False, 1.0)[:2], steps=64)
+    key[:, :, :, 0] = -INF
+    output, logsumexp, *_ = compute(query, key, value, d_output, False, 1.0)
+    assert (output == 0).all() and (logsumexp == -INF).all()
+
+
+@pytest.mark.parametrize("special", [NAN, INF, -INF])
+@pytest.mark.parametrize("operand", [0, 1, 2])
+@pytest.mark.parametrize("place", [0, 3, 66, 99])
+def test_special_values_reach_those_who_see_them(special, operand, place):
+    random = np.random.default_rng(0)
+    operands = list(side_by_side(random, np.float32, 1, 1, *[(100, 8)] * 4))
+    clean = reference(*operands, True, 0.5)[:2]
+    operands[operand][0, 0, place, 3] = special
+    got, want = compute(*operands, True, 0.5)[:2], reference(*operands, True, 0.5)[:2]
+    for found, exact, before in zip(got, want, clean):
+        # What a query does not see may be passed over: then it is as if nothing special were there.
+        same = (np.isnan(found) & np.isnan(exact)) | (found == exact)
+        with np.errstate(invalid="ignore"):
+            close = same | (np.abs(found - exact) < 1e-5)
+            unseen = np.arange(100)[:, None] < (place if operand else 0)
+            close |= unseen & (np.abs(found - before) < 1e-5)
+        assert close.all()
+
+
+def test_nothing_else_is_written():
+    """Results inside of one larger tensor, with room around them."""
+    random = np.random.default_rng(0)
+    fused = np.full((2, 70, 3, 4, 24), 7, np.float32)
+    query, key, value, d_output = side_by_side(random, np.float32, 2, 2, *[(70, 20)] * 4)
+    results = [fused[:, :, part, 1:3, 2:22].transpose(0, 2, 1, 3) for part in range(3)]
+    _, logsumexp, delta, *gradients = compute(query, key, value, d_output, True, 0.5)
+    run("attention_gradient", True, 0.5, (query, key, value, logsumexp, d_output, delta, *results))
+    for result, gradient in zip(results, gradients):
+        np.testing.assert_array_equal(result, gradient)
+        result[...] = 7
+    output, logsumexp_again = results[0], np.full((2, 4, 72, 1), 7, np.float32)
+    run("attention", True, 0.5, (query, key, value, output, logsumexp_again[:, 1:3, 1:71]))
+    np.testing.assert_array_equal(logsumexp_again[:, 1:3, 1:71], logsumexp)
+    output[...], logsumexp_again[:, 1:3, 1:71] = 7, 7
+    assert (fused == 7).all() and (logsumexp_again == 7).all()
+
+
+def test_a_task_is_computed_alike_wherever_it_runs():
+    random = np.random.default_rng(0)
+    operands = tuple(side_by_side(random, np.float32, 1, 3, *[(130, 40)] * 3))
+    function = attention_function("attention", AttentionVariant(DTYPES["f32"], 40, 40, True))
+    count = 3 * -(-130 // function.block)
+    found = []
+    for tasks in (((0, count),), tuple((task, task + 1) for task in reversed(range(count)))):
+        (output,), logsumexp = empty_like(operands[0]), np.full((1, 3, 130, 1), NAN, np.float32)
+        run("attention", True, 0.2, (*operands, output, logsumexp), tasks)
+        found.append((output, logsumexp))
+    for first, second in zip(*found):
+        np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
+def test_programs_of_any_number_of_threads_give_the_same_bits(dtype):
+    random = np.random.default_rng(0)
+    with ei.Graph() as graph:
+        x = ei.input("x", (2, 70, 3 * 3 * 8), dtype)
+        query, key, value = x.reshape(2, 70, 9, 8).transpose(0, 2, 1, 3).split(3, axis=1)
+        mixed = ei.attention(query, key, value).transpose(0, 2, 1, 3).reshape(2, 70, 24)
+        ei.output(mixed=mixed, gradient=ei.gradient(ei.sum(mixed.cast(ei.f64) * mixed.cast(ei.f64)), [x])[0])
+    array = random.standard_normal((2, 70, 72)).astype(DTYPES[dtype].numpy)
+    first, *others = (ei.compile(graph, threads=threads)(x=array) for threads in (1, 2, 3))
+    interpreted = ei.compile(graph, backend="reference")(x=array)
+    for name, want in first.items():
+        for other in others:
+            np.testing.assert_array_equal(want.view(np.uint8), other[name].view(np.uint8))
+        exact = interpreted[name].astype(np.float64)
+        tolerance = {"f32": 1e-5, "f64": 1e-13, "bf16": 1e-1}[dtype]
+        np.testing.assert_allclose(want.astype(np.float64), exact, atol=tolerance, rtol=tolerance)
