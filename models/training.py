@@ -1,4 +1,4 @@
-"""What one step of training a GPT-2 does, and how well the model predicts text that it has not seen."""
+"""What one step of training a GPT-2 does."""
 
 import math
 import time
@@ -8,15 +8,13 @@ import numpy as np
 
 import euler_ir as ei
 from euler_ir import optim
-from models.data import IGNORED_LABEL, Batches, validation_windows
-from models.gpt2 import PRESETS, accumulation_graphs, evaluation_graph, train_graph
+from models.data import Batches
+from models.evaluation import Evaluation
+from models.gpt2 import PRESETS, accumulation_graphs, train_graph
 from models.token_files import check_token_ids
 
 LEARNING_RATES = {"nano": 4e-3, "small": 1e-3, "124M": 6e-4, "355M": 3e-4, "774M": 2.5e-4, "1558M": 2e-4}
 """Peak learning rate of each preset: measured for nano, from 124M on those of Brown et al. (arXiv:2005.14165, 2.1)."""
-
-# Bounds the time that validation takes on a large corpus; the first 64 batches hold 131,072 tokens of nano's.
-VALIDATION_BATCHES = 64
 
 
 @dataclass(frozen=True)
@@ -100,16 +98,8 @@ class Trainer:
         self._names = [parameter.op.attributes["name"] for parameter in graphs[0].parameters]
         self.state = ei.initial_state(*graphs, seed=settings.seed)
         self._run = [ei.compile(graph, backend=backend, threads=threads) for graph in graphs]
-
-        self._windows = []
-        if len(validation_tokens) >= 2:
-            windows = validation_windows(validation_tokens, settings.context, settings.batch_size)
-            self._windows = windows[:VALIDATION_BATCHES]
-            self._evaluate = ei.compile(evaluation_graph(*shape), backend=backend, threads=threads)
-        special = set(tokenizer.special_tokens.values())
-        # Counted from the tokens: a half character decodes to U+FFFD, which has more bytes than it stands for.
-        self._byte_count = np.array(
-            [0 if i in special else len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)]
+        self._evaluation = Evaluation(
+            config, tokenizer, validation_tokens, *shape[1:], backend=backend, threads=threads
         )
 
     def step(self, step):
@@ -157,17 +147,11 @@ class Trainer:
     def validate(self, step):
         """{"validation_loss": nats per token, "bits_per_byte": ...} after `step` steps; {} without validation text.
 
-        Every token but the first is predicted once. Bits per byte divide by the bytes of the predicted tokens and so
-        compare models with different tokenizers. Raises Diverged when the loss is not finite.
+        Raises Diverged when the loss is not finite.
         """
-        total, count, byte_count = 0.0, 0, 0
-        for tokens, targets in self._windows:
-            outputs = self._evaluate(self.state, tokens=tokens, targets=targets)
-            total += float(outputs["loss"])
-            count += int(outputs["count"])
-            byte_count += int(self._byte_count[targets[targets != IGNORED_LABEL]].sum())
-        if not byte_count:
+        found = self._evaluation.of(self.state)
+        if found is None:
             return {}
-        if not math.isfinite(total):
-            raise Diverged(step, f"Step {step}: the validation loss is {total:.6g}. Try a lower learning rate.")
-        return {"validation_loss": total / count, "bits_per_byte": total / math.log(2) / byte_count}
+        if not math.isfinite(found[0]):
+            raise Diverged(step, f"Step {step}: the validation loss is {found[0]:.6g}. Try a lower learning rate.")
+        return dict(zip(("validation_loss", "bits_per_byte"), found))

@@ -62,3 +62,23 @@ def test_a_pass_of_ones_own():
     finished = run("write_a_pass.py")
     assert finished.returncode == 0, finished.stderr
     assert '{approximate = "tanh"}' in finished.stdout
+
+
+def test_what_fewer_bits_cost(checkpoint_file, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("one fish, two fish, red fish, blue fish\n" * 60)
+    finished = run("gpt2_evaluate.py", checkpoint_file, text)
+    assert finished.returncode == 0, finished.stderr
+    rows = [line.split() for line in finished.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["f32", "bf16", "i8"]
+    sizes, losses = ([float(row[place].rstrip(",")) for row in rows] for place in (1, 4))
+    assert sizes[0] >= sizes[1] >= sizes[2]
+    assert max(losses) - min(losses) < 0.01 * losses[0]
+    text.write_text("a")
+    finished = run("gpt2_evaluate.py", checkpoint_file, text)
+    assert finished.returncode == 2 and "too short" in finished.stderr
+
+
+def test_sampling_from_weights_in_fewer_bits(checkpoint_file):
+    finished = run("gpt2_sample.py", checkpoint_file, "--prompt", "a", "--tokens", 5, "--weights", "i8")
+    assert finished.returncode == 0 and finished.stdout.startswith("a"), finished.stderr

@@ -8,7 +8,7 @@ import pytest
 import euler_ir as ei
 from euler_ir import nn, optim
 from euler_ir.compiler import lower
-from euler_ir.loops.kernel import Kernel
+from euler_ir.loops.kernel import Compute, Kernel, Loop
 from euler_ir.loops.lower import lower as lower_group
 from euler_ir.loops.verify import verify_kernel
 from euler_ir.passes.fuse import MAX_OPS, fuse
@@ -122,3 +122,15 @@ def test_phases_are_layers_of_the_graph_of_groups(plans):
     needs.remove_edges_from(networkx.selfloop_edges(needs))
     assert networkx.is_directed_acyclic_graph(needs)
     assert all(steps[before][0] < steps[after][0] for before, after in needs.edges)
+
+
+def test_what_a_product_reads_for_every_column_is_computed_once():
+    """GELU in front of a product of one row, which reads each of its elements for each of the columns."""
+
+    def build():
+        x = ei.gelu(rows(1, 96) @ rows(96, 256, name="a") + rows(256, name="b"))
+        return x @ rows(256, 64, name="c")
+
+    *_, last = nests(build)
+    (loop,) = (statement for statement in last.body if isinstance(statement, Loop))
+    assert [statement.operation for statement in loop.body if isinstance(statement, Compute)] == ["multiply"]

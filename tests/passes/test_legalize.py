@@ -59,6 +59,21 @@ def test_f32_is_left_alone():
     assert str(after) == str(graph)
 
 
+@pytest.mark.parametrize("turned_left", [False, True])
+@pytest.mark.parametrize("turned_right", [False, True])
+@pytest.mark.parametrize(("left", "right"), [((), ()), ((3,), (3,)), ((), (3,)), ((1, 2), (4, 2)), ((2, 1), (3,))])
+def test_a_product_of_one_row_is_a_sum_of_the_matrix_as_it_is_stored(left, right, turned_left, turned_right):
+    """Unless several rows share a matrix, as in the last of the batches: then it is read once for all."""
+    row, matrix = ((7, 1) if turned_left else (1, 7)), ((5, 7) if turned_right else (7, 5))
+    types = ((left + row, f32), (right + matrix, f32))
+    graph, after = legal(lambda x, y: ei.matmul(x, y, turned_left, turned_right), *types)
+    assert len(ops(after, "matmul")) == (left == (2, 1))
+    assert not [op for op in ops(after, "transpose") if op.operands[0] is after.inputs[1]]
+    random = np.random.default_rng(0)
+    # Small integers: no order of summing them up rounds.
+    same(graph, after, **{f"x{n}": random.integers(-9, 9, shape).astype("f") for n, (shape, _) in enumerate(types)})
+
+
 @pytest.mark.parametrize(
     ("shape", "axes"),
     [

@@ -1,0 +1,51 @@
+"""What weights in fewer bits cost a GPT-2 that gpt2_train.py has trained: its loss on a text with each kind of weights.
+
+    python examples/gpt2_evaluate.py out/gpt2/best.safetensors models/corpora/shakespeare.txt
+"""
+
+import argparse
+import sys
+
+import euler_ir as ei
+from euler_ir.quantization import quantized_state
+from models.checkpoint import Checkpoint
+from models.data import read_corpus, split_corpus
+from models.evaluation import Evaluation
+from models.gpt2 import evaluation_graph
+
+BATCH_SIZE = 16
+
+
+def main(arguments=None):
+    """Exit status: 0 done, 2 wrong use."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("checkpoint")
+    parser.add_argument("text", help="UTF-8; its last tenth is predicted, which training on it never sees")
+    parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
+    options = parser.parse_args(arguments)
+    try:
+        checkpoint = Checkpoint.load(options.checkpoint)
+        config, tokenizer = checkpoint.config, checkpoint.tokenizer
+        graph = evaluation_graph(config, 1, 1)
+        state = ei.initial_state(graph)
+        checkpoint.restore_parameters(state)
+        tokens = tokenizer.encode_to_numpy(split_corpus(read_corpus(options.text))[1], allowed_special="all")
+        context = checkpoint.settings.get("context", config.context)
+        for weights in (None, "bf16", "i8"):
+            kept = quantized_state(graph, state, weights) if weights else state
+            evaluation = Evaluation(
+                config, tokenizer, tokens, BATCH_SIZE, context, weights=weights, threads=options.threads
+            )
+            found = evaluation.of(kept)
+            if found is None:
+                raise ValueError(f"{options.text} is too short: its last tenth holds less than two tokens.")
+            size = sum(kept[name].nbytes for name in kept)
+            print(f"{weights or 'f32':4}  {size / 2**20:8.2f} MiB  loss {found[0]:.4f}, {found[1]:.4f} bits a byte")
+    except (ValueError, OSError, ei.EulerError) as error:
+        print(f"gpt2_evaluate.py: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
