@@ -16,7 +16,7 @@ LANES = jit.vector_bytes() // 4
 
 @pytest.fixture
 def all_outputs_are_large(monkeypatch):
-    monkeypatch.setattr(codegen, "last_cache_bytes", lambda: 0)
+    monkeypatch.setattr(codegen, "last_cache_bytes", lambda: 1)
 
 
 def text(nest, in_place=frozenset()):
@@ -30,10 +30,16 @@ def copy(rows, columns, stride):
     return Nest(buffers, (i, j), (Load("v", f32, "x", at), Store("y", at, "v")), vector=True)
 
 
-def test_only_outputs_larger_than_the_last_cache_stream():
-    size = jit.last_cache_bytes() // 4
+def test_only_outputs_larger_than_the_last_cache_stream(monkeypatch):
+    monkeypatch.setattr(codegen, "last_cache_bytes", lambda: 1 << 20)
+    size = (1 << 20) // 4
     assert "nontemporal" not in text(copy(1, size, size))
     assert "nontemporal" in text(copy(1, size + LANES, size + LANES))
+
+
+def test_nothing_streams_where_the_caches_are_unknown(monkeypatch):
+    monkeypatch.setattr(codegen, "last_cache_bytes", lambda: 0)
+    assert "nontemporal" not in text(copy(4, 64, 64))
 
 
 def test_what_is_in_place_or_starts_within_a_line_does_not_stream(all_outputs_are_large):

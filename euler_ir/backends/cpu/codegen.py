@@ -96,7 +96,7 @@ def _streaming(nest: Nest, in_place: frozenset[int]) -> set[int]:
         number
         for number, buffer in enumerate(nest.parameters)
         if buffer.role == "output" and number not in in_place and buffer.name not in others
-        if buffer.size * buffer.dtype.itemsize > last_cache_bytes()
+        if 0 < last_cache_bytes() < buffer.size * buffer.dtype.itemsize
     }
 
 
