@@ -9,6 +9,7 @@ that cannot be used is left alone, with one warning.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -45,8 +46,21 @@ def folder() -> Path | None:
         # The XDG specification: a relative path is ignored.
         return (Path(caches) if os.path.isabs(caches) else Path.home() / ".cache") / "euler_ir"
     except RuntimeError as error:
-        _warn_once(error)
+        _warn_once(Path("~/.cache"), error)
         return None
+
+
+def is_usable() -> bool:
+    """Whether there is a folder that can be written: what is stored now can be found by a later process."""
+    path = folder()
+    if path is None:
+        return False
+    try:
+        with _opened(path, create=True):
+            return os.access(path, os.W_OK)
+    except OSError as error:
+        _warn_once(path, error)
+        return False
 
 
 def load(kind: str, *key: str) -> bytes | None:
@@ -61,7 +75,7 @@ def load(kind: str, *key: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        _warn_once(error)
+        _warn_once(path, error)
         return None
     start = len(_MAGIC) + _DIGEST_BYTES
     payload = content[start:]
@@ -75,12 +89,11 @@ def store(data: bytes, kind: str, *key: str) -> None:
         return
     name = _entry_name(kind, key)
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _opened(path) as directory:
+        with _opened(path, create=True) as directory:
             _write(name, _header(name, data) + data, directory)
             _keep_within_limit(directory, len(data))
     except OSError as error:
-        _warn_once(error)
+        _warn_once(path, error)
 
 
 def load_fact(kind: str, *key: str):
@@ -142,12 +155,14 @@ def _header(name: str, payload: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _opened(path: Path, create: bool = False) -> Iterator[int]:
     """The folder as a file descriptor: what was checked is what is used, whatever happens to its name meanwhile."""
+    if create:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if not _is_ours(os.fstat(directory)):
-            raise PermissionError(f"{path} must belong to this user and be writable by no other")
+            raise PermissionError(errno.EPERM, "it must belong to this user and be writable by no other", str(path))
         yield directory
     finally:
         os.close(directory)
@@ -217,7 +232,7 @@ def _entries(directory: int, unfinished_for: float) -> list[_Entry]:
 
 
 def _keep_within_limit(directory: int, stored: int) -> None:
-    """Remove what was not used for longest. Looks at a process's first entry, then whenever it stored a 16th of that."""
+    """Remove what was not used for longest. Looks at a process's first entry, then after every 16th of the limit."""
     global _stored_since_look
     _stored_since_look += stored
     if _stored_since_look < LIMIT_BYTES // 16:
@@ -238,12 +253,13 @@ def _keep_within_limit(directory: int, stored: int) -> None:
 _stored_since_look = LIMIT_BYTES
 
 
-def _warn_once(reason: Exception) -> None:
+def _warn_once(path: Path, error: Exception) -> None:
     global _has_warned
     if not _has_warned:
         _has_warned = True
+        reason = getattr(error, "strerror", None) or error
         warnings.warn(
-            f"compiled code is not kept on disk: {reason}; set {FOLDER_VARIABLE} to a folder of yours, or to 'off'",
+            f"compiled code is not kept in {path}: {reason}; set {FOLDER_VARIABLE} to a folder of yours, or to 'off'",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -77,6 +77,7 @@ def test_nobody_else_can_write_or_read_entries(folder):
         cache.store(b"code", "object", "text")
     finally:
         os.umask(before)
+    assert cache.is_usable()
     assert folder.stat().st_mode & 0o777 == 0o700
     assert only_entry(folder).stat().st_mode & 0o777 == 0o600
 
@@ -105,7 +106,7 @@ def test_switched_off(monkeypatch, folder):
     monkeypatch.setenv(cache.FOLDER_VARIABLE, "off")
     monkeypatch.chdir(folder.parent)
     cache.store(b"code", "object", "text")
-    assert cache.load("object", "text") is None
+    assert cache.load("object", "text") is None and not cache.is_usable()
     assert cache.usage() == cache.clear() == cache.Usage(0, 0)
     assert not list(folder.parent.iterdir())
 
@@ -163,10 +164,11 @@ def test_an_unusable_folder_costs_one_warning(folder, how, monkeypatch):
     unusable(folder, how)
     if how == "of another user":
         monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
-    with pytest.warns(RuntimeWarning, match="not kept on disk.*EULER_IR_CACHE") as warned:
+    with pytest.warns(RuntimeWarning, match="not kept in .*EULER_IR_CACHE") as warned:
         for text in ("a", "b"):
             cache.store(b"code", "object", text)
             assert cache.load("object", text) is None
+            assert not cache.is_usable()
     assert len(warned) == 1
     assert how == "a file" or not (folder.exists() and list(folder.iterdir()))
 
@@ -210,7 +212,7 @@ def test_a_full_disk_costs_one_warning_and_leaves_nothing(folder):
     """)
     assert result.returncode == 0, result.stderr
     assert result.stdout == "None b'small'\n"
-    assert result.stderr.count("not kept on disk") == 1
+    assert result.stderr.count("not kept in") == 1
     only_entry(folder)
 
 

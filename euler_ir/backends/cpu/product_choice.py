@@ -30,7 +30,7 @@ def is_for_openblas(step: MatmulStep, seconds: Callable[[Plan, bool], float]) ->
         return False
     if min(step.rows, step.columns) == 1:
         return True  # of a matrix and a vector nothing is used twice, so packing does not pay
-    if matmul_flops(step.rows, step.inner, step.columns, math.prod(step.batch)) < _WORTH_TRYING or not cache.folder():
+    if matmul_flops(step.rows, step.inner, step.columns, math.prod(step.batch)) < _WORTH_TRYING or not cache.is_usable():
         return False
     key = ("product", host_description(), openblas.description(), _signature(step))
     found = cache.load_fact(*key)
