@@ -12,8 +12,21 @@ from euler_ir import optim
 
 def prepare(case, threads):
     """A function that runs the kernel once, and one that gives its results as arrays."""
+    return _ready(case.arrays(), [_BUILDS[case.kind]], threads)
+
+
+def prepare_in_two(case, threads):
+    """The same with the product in a graph of its own; None for what is no product with an epilogue."""
+    if case.kind != "linear+gelu":
+        return None
     arrays = case.arrays()
-    graphs = [_graph(build, arrays) for build in _BUILDS[case.kind]]
+    arrays["h"] = np.zeros((len(arrays["x"]), len(arrays["b"])), np.float32)
+    return _ready(arrays, [lambda o: {"h": o.x @ o.w}, lambda o: {"y": _gelu(o.h + o.b)}], threads)
+
+
+def _ready(arrays, builds, threads):
+    """The graphs of ``builds`` run one after the other; what the last one keeps are the results."""
+    graphs = [_graph(build, arrays) for build in builds]
     state = ei.initial_state(*graphs)
     for name, array in arrays.items():
         state[name] = array
@@ -75,21 +88,20 @@ def _adamw(o):
     return {}
 
 
-# By kind: graphs that are run one after the other, each a function of the operands to what it keeps by name.
+# By kind: a function of the operands to what is kept, by name.
 _BUILDS = {
-    "matmul NN": [_product(False, False)],
-    "matmul NT": [_product(False, True)],
-    "matmul TN": [_product(True, False)],
-    "linear+gelu": [lambda o: {"y": _gelu(o.x @ o.w + o.b)}],
-    "linear+gelu, in two": [lambda o: {"h": o.x @ o.w}, lambda o: {"y": _gelu(o.h + o.b)}],
-    "attention": [lambda o: {"y": ei.attention(o.q, o.k, o.v, causal=True)}],
-    "attention, both ways": [_attention_both_ways],
-    "layer norm": [lambda o: {"y": ei.layer_norm(o.x, o.w, o.b)}],
-    "softmax": [lambda o: {"y": ei.softmax(o.x)}],
-    "gelu": [lambda o: {"y": _gelu(o.x)}],
-    "cross-entropy": [lambda o: {"y": ei.mean(ei.cross_entropy(o.x, o.t))}],
-    "cross-entropy, both ways": [_cross_entropy_both_ways],
-    "adamw": [_adamw],
-    "gather": [lambda o: {"y": ei.take(o.x, o.t)}],
-    "scatter-add": [lambda o: {"y": ei.scatter_add(o.t, o.x, settings.TABLE[0])}],
+    "matmul NN": _product(False, False),
+    "matmul NT": _product(False, True),
+    "matmul TN": _product(True, False),
+    "linear+gelu": lambda o: {"y": _gelu(o.x @ o.w + o.b)},
+    "attention": lambda o: {"y": ei.attention(o.q, o.k, o.v, causal=True)},
+    "attention, both ways": _attention_both_ways,
+    "layer norm": lambda o: {"y": ei.layer_norm(o.x, o.w, o.b)},
+    "softmax": lambda o: {"y": ei.softmax(o.x)},
+    "gelu": lambda o: {"y": _gelu(o.x)},
+    "cross-entropy": lambda o: {"y": ei.mean(ei.cross_entropy(o.x, o.t))},
+    "cross-entropy, both ways": _cross_entropy_both_ways,
+    "adamw": _adamw,
+    "gather": lambda o: {"y": ei.take(o.x, o.t)},
+    "scatter-add": lambda o: {"y": ei.scatter_add(o.t, o.x, settings.TABLE[0])},
 }

@@ -25,8 +25,12 @@ MOST_CALLS = 200
 COMPARED = 1000
 TOLERANCE = 1e-3
 
+# Not a peer: what fusing gains.
+IN_TWO = "euler_ir in two"
+
 _MODULES = {
     BASELINE: ("benchmarks.euler_kernels", "prepare"),
+    IN_TWO: ("benchmarks.euler_kernels", "prepare_in_two"),
     "torch": ("benchmarks.torch_kernels", "prepare"),
     "torch-compile": ("benchmarks.torch_kernels", "prepare_compiled"),
     "jax": ("benchmarks.jax_kernels", "prepare"),
@@ -34,7 +38,7 @@ _MODULES = {
 }
 _TITLES = {
     "gemm": "Matrix products: rows x inner x columns; N and T say how the operands lie",
-    "epilogue": "Product, bias and GELU: in one graph, and as two with the product stored between them",
+    "epilogue": "Product, bias and GELU: in one graph, and in two with the product stored between them",
     "attention": "Causal attention: batch x heads x tokens x width of a head",
     "rows": "Layer norm, softmax and GELU (tanh): rows x columns",
     "loss": "Mean cross-entropy: rows x classes; both ways with the gradient of the logits",
@@ -89,7 +93,7 @@ def measure(parts, peers, threads, rounds):
     """One result a kernel: for each peer that has it its times."""
     results = []
     with contextlib.ExitStack() as stack:
-        remotes = [stack.enter_context(Remote(peer, Kernels, peer, threads)) for peer in (BASELINE, *peers)]
+        remotes = [stack.enter_context(Remote(peer, Kernels, peer, threads)) for peer in (BASELINE, IN_TWO, *peers)]
         for part in parts:
             results += [_measure(case, remotes, rounds) for case in kernel_cases.cases(part)]
     return results
@@ -129,7 +133,7 @@ def _table(part, results, ceilings):
         for peer in peers:
             other = result["peers"].get(peer)
             cells += [spread(other["ms"]), f"{other['time_ratio']:.2f}"] if other else ["", ""]
-        others = [other["time_ratio"] for name, other in result["peers"].items() if name != BASELINE]
+        others = [other["time_ratio"] for name, other in result["peers"].items() if name not in (BASELINE, IN_TWO)]
         rows.append((*cells, f"{min(others):.2f}" if others else ""))
     columns = ["kernel", "euler_ir ms", unit, "of ceiling"]
     for peer in peers:

@@ -90,7 +90,6 @@ _KINDS = {
     "gather": lambda x, t: x[t],
     "scatter-add": _scatter_add,
 }
-_KINDS["linear+gelu, in two"] = lambda x, w, b, h: _KINDS["linear+gelu"](x, w, b)
 
 
 # Results in memory that is there already.
@@ -101,7 +100,7 @@ def _product_out(left, right):
     return lambda: torch.matmul(left, right, out=out)
 
 
-def _linear_gelu_out(x, w, b, h=None):
+def _linear_gelu_out(x, w, b):
     h, y = (torch.empty(x.shape[0], w.shape[1]) for _ in range(2))
 
     def run():
@@ -141,7 +140,6 @@ _IN_PLACE = {
     "matmul NT": lambda a, b: _product_out(a, b.T),
     "matmul TN": lambda a, b: _product_out(a.T, b),
     "linear+gelu": _linear_gelu_out,
-    "linear+gelu, in two": _linear_gelu_out,
     "layer norm": _layer_norm_out,
     "softmax": _softmax_out,
     "gelu": _gelu_out,

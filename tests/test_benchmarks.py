@@ -151,7 +151,15 @@ def test_peers_compute_what_euler_ir_computes(peer, monkeypatch):
         met += 1
         found, expected = (_after_one_call(*each) for each in (prepared, euler_kernels.prepare(case, 1)))
         kernels.check_results(peer, case, found, expected)
-    assert met == {"torch": len(KINDS), "jax": len(KINDS) - 1, "numpy": 3}[peer]
+    assert met == {"torch": len(KINDS), "jax": len(KINDS), "numpy": 3}[peer]
+
+
+def test_two_graphs_compute_what_one_does():
+    case = small("linear+gelu")
+    both = euler_kernels.prepare, euler_kernels.prepare_in_two
+    once, twice = (_after_one_call(*prepare(case, 1)) for prepare in both)
+    kernels.check_results(kernels.IN_TWO, case, twice, once)
+    assert euler_kernels.prepare_in_two(small("gelu"), 1) is None
 
 
 def _after_one_call(run, results):
@@ -204,18 +212,21 @@ def test_the_kernel_table_by_hand():
 
     case = {"name": "matmul", "flops": 50 * 10**6, "nbytes": 5 * 10**6}
     three = {"euler_ir": one(1.0, 1.0), "torch": one(2.0, 2.0), "numpy": one(1.5, 1.5)}
+    split = {"euler_ir": one(1.0, 1.0), kernels.IN_TWO: one(1.2, 1.2), "torch": one(2.0, 2.0)}
     results = [
         {"part": "gemm", "case": case, "peers": three},
         {"part": "gemm", "case": case, "peers": {"euler_ir": one(2.0, 1.0), "torch": one(1.0, 0.5)}},
+        {"part": "epilogue", "case": case, "peers": split},
         {"part": "rows", "case": {**case, "flops": 0}, "peers": {"euler_ir": one(1.0, 1.0)}},
     ]
-    products, rows = kernels.tables(results, CEILINGS)
+    products, epilogues, rows = kernels.tables(results, CEILINGS)
     assert products.columns[:4] == ("kernel", "euler_ir ms", "GFLOP/s", "of ceiling")
     assert products.rows[0] == (
         *("matmul", "1 [1, 1]", "50", "50 %"),
         *("2 [2, 2]", "2.00", "1.5 [1.5, 1.5]", "1.50", "1.50"),
     )
     assert products.rows[1][-3:] == ("", "", "0.50")
+    assert epilogues.rows[0][4:] == ("1.2 [1.2, 1.2]", "1.20", "2 [2, 2]", "2.00", "2.00")
     assert rows.columns[2] == "GB/s" and rows.rows == (("matmul", "1 [1, 1]", "5", "50 %", ""),)
 
 

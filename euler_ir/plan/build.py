@@ -37,7 +37,10 @@ def build_plan(fused: FusedGraph) -> Plan:
 class _Builder:
     def __init__(self, fused: FusedGraph) -> None:
         self.graph: Graph = fused.graph
-        self.units = units(fused.groups, frozenset(self.graph.results()), frozenset(self.graph.updates.values()))
+        replaced: dict[Value, list[Value]] = {}
+        for name, value in self.graph.updates.items():
+            replaced.setdefault(value, []).append(self.graph.leaf(name))
+        self.units = units(fused.groups, frozenset(self.graph.results()), replaced)
         self.groups = [unit.group for unit in self.units]
         self.lowered = [unit.lowered for unit in self.units]
         self.accesses = [None if lowered is None else Accesses(lowered.nest) for lowered in self.lowered]

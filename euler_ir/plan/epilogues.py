@@ -6,7 +6,7 @@ of the one becomes one of the other.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from euler_ir.graph import Value
@@ -39,11 +39,13 @@ class Unit:
         return None if self.host is None else self.group.call.results[0]
 
 
-def units(groups: Sequence[Group], results: Collection[Value], updates: Collection[Value]) -> list[Unit]:
+def units(
+    groups: Sequence[Group], results: Collection[Value], replaced: Mapping[Value, Sequence[Value]]
+) -> list[Unit]:
     """One unit a group, but for calls that have found an epilogue, in an order that runs.
 
-    ``results`` are needed after the last group; ``updates`` may be written over what they replace while the product
-    still reads it, so they host nothing.
+    ``results`` are needed after the last group. ``replaced`` holds the leaves that each update may be written over: an
+    update hosts no product while the product or its epilogue still reads one of them.
     """
     readers: dict[Value, list[Group]] = {}
     calls: dict[Value, Group] = {}
@@ -59,7 +61,7 @@ def units(groups: Sequence[Group], results: Collection[Value], updates: Collecti
         products = [value for value in group.inputs if value in calls and value in alone]
         # The latest first: an earlier one would have to wait for it.
         for value in sorted(products, key=lambda value: -calls[value].order) if group.kind == "pointwise" else ():
-            unit = _add_to(calls[value], group, alone & made) or _join(calls[value], group, updates)
+            unit = _add_to(calls[value], group, alone & made) or _join(calls[value], group, replaced)
             if unit is not None:
                 joined[group] = unit
                 joined[calls[value]] = None
@@ -86,7 +88,7 @@ def _add_to(product: Group, group: Group, sums: Collection[Value]) -> Unit | Non
     return Unit(merged, host=total, running=others[0])
 
 
-def _join(product: Group, group: Group, updates: Collection[Value]) -> Unit | None:
+def _join(product: Group, group: Group, replaced: Mapping[Value, Sequence[Value]]) -> Unit | None:
     """``product`` with ``group`` as its epilogue, or None where that does not fit."""
     call, (result,) = product.call, product.call.results
     view = call.result_view
@@ -98,10 +100,11 @@ def _join(product: Group, group: Group, updates: Collection[Value]) -> Unit | No
     if not _runs_by_parts(lowered.nest, call.columns, names[result]):
         return None
     accesses = Accesses(lowered.nest)
+    inputs = dict.fromkeys((*product.inputs, *(other for other in group.inputs if other is not result)))
     for value in group.outputs:
-        fits = (value.dtype, value.size) == (result.dtype, result.size) and value not in updates
+        same_size = (value.dtype, value.size) == (result.dtype, result.size)
+        fits = same_size and inputs.keys().isdisjoint(replaced.get(value, ()))
         if fits and accesses.can_overwrite(names[result], names[value]):
-            inputs = dict.fromkeys((*product.inputs, *(other for other in group.inputs if other is not result)))
             merged = replace(
                 group, kind=product.kind, call=call, ops=[*product.ops, *group.ops], inputs=tuple(inputs)
             )

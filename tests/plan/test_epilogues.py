@@ -151,6 +151,24 @@ def test_a_product_is_not_written_over_the_parameter_that_its_epilogue_updates()
         np.testing.assert_allclose(state["w"], 1 - 0.5 * (x.astype(np.float64).T @ dy), rtol=1e-4, atol=1e-4)
 
 
+def test_an_epilogue_writes_what_replaces_a_state_that_neither_reads():
+    with ei.Graph("kept") as graph:
+        x, w = ei.input("x", (ROWS, INNER)), ei.input("w", (INNER, COLUMNS))
+        kept = ei.state("kept", (ROWS, COLUMNS))
+        ei.output(before=kept + 1)
+        ei.update(kept, ei.tanh(x @ w))
+    plan = compiler.lower(graph).plan
+    check_memory(plan)
+    assert sum(isinstance(step, MatmulStep) and step.epilogue is not None for step in plan.steps()) == 1
+    x = np.random.default_rng(3).standard_normal((ROWS, INNER)).astype(np.float32)
+    w = np.ones((INNER, COLUMNS), np.float32) / 8
+    for backend in ("cpu", "reference"):
+        state, run = ei.initial_state(graph), ei.compile(graph, backend=backend)
+        assert (run(state, x=x, w=w)["before"] == 1).all()
+        np.testing.assert_allclose(state["kept"], np.tanh(x.astype(np.float64) @ w), rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(run(state, x=x, w=w)["before"], state["kept"] + 1)
+
+
 def test_an_epilogue_may_write_over_what_it_alone_reads_but_not_over_an_operand():
     with ei.Graph("square") as graph:
         x = ei.input("x", (64, 64))
