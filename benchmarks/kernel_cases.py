@@ -100,7 +100,7 @@ def _cases():
     for batch, heads, length, width in ATTENTION_SHAPES:
         sizes, size = (batch, heads, length, width), 4 * batch * heads * length * width
         forward, backward = (
-            attention_flops(batch * heads, length, length, width, causal=True, backward=each) for each in (False, True)
+            attention_flops(batch * heads, length, length, width, width, True, backward) for backward in (False, True)
         )
         yield Case("attention", "attention", sizes, forward, 4 * size)
         yield Case("attention", "attention, both ways", sizes, forward + backward, 8 * size)
