@@ -50,7 +50,7 @@ class Network:
         return number
 
     def _levels(self, start: int, end: int) -> list[int] | None:
-        """The distance of each node from ``start`` over edges with room, and -1 beyond; None if ``end`` is not reached."""
+        """The distance of each node from ``start`` over edges with room, or -1; None if ``end`` is not reached."""
         levels = [-1] * len(self._edges_of)
         levels[start] = 0
         layer = [start]

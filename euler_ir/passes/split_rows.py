@@ -2,7 +2,8 @@
 
 Logits are the case in point: a row for every token, a column for every word. Their loss and its gradient need each row
 by itself, so a block of rows can be multiplied, turned into its gradient and contracted with weights and features
-before the next block begins, and only one block is in memory at a time. Nothing is computed twice.
+before the next block begins, and only one block is in memory at a time. Nothing is computed twice, but each block reads
+all of the weights and adds to all of their gradient: few large blocks cost less time than many small ones.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from euler_ir.shapes import Shape
 
 MIN_ROWS = 128
 """Rows that a block has at least, so that its products reuse what they have loaded."""
-MAX_BLOCKS = 32
+MAX_BLOCKS = 16
 """Blocks of one product: the graph holds the operators of each."""
 
 
@@ -34,7 +35,7 @@ class SplitRows(Pass):
     """
 
     name = "split-rows"
-    block_bytes: int = 32 << 20
+    block_bytes: int = 64 << 20
 
     def run(self, graph: Graph) -> Graph:
         # From the last to the first: what stands before a product keeps its place when that is split.

@@ -221,7 +221,7 @@ def test_blocks_keep_enough_rows_and_stay_few():
     before, after = split(head(1, 129, mean_loss), rows=1)
     assert str(after) == str(before)
     _, after = split(head(1, 128 * 64, mean_loss), rows=1)
-    assert sum(op.name == "exp" for op in after.ops) == 32
+    assert sum(op.name == "exp" for op in after.ops) == 16
 
 
 def test_small_logits_are_left_alone():

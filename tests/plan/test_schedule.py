@@ -105,7 +105,7 @@ def test_tasks_follow_the_writers_of_what_they_read_and_what_they_must():
 
 
 @pytest.mark.parametrize(
-    ("config", "batch"), [(GPT2Config(64, 128, 2, 2, 32), 4), (GPT2Config(20_000, 512, 2, 2, 32), 2)], ids=["deep", "broad"]
+    ("config", "batch"), [(GPT2Config(64, 128, 2, 2, 32), 4), (GPT2Config(40_000, 512, 2, 2, 32), 2)], ids=["deep", "broad"]
 )
 def test_training_needs_no_more_than_one_by_one_and_far_fewer_phases(config, batch, monkeypatch):
     graph = train_graph(config, batch, config.context)

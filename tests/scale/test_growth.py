@@ -10,6 +10,9 @@ import euler_ir as ei
 from euler_ir.backends.cpu import program
 from euler_ir.backends.cpu.step import StepWriter
 from euler_ir.compiler import lower
+from euler_ir.passes import PIPELINE, PassManager, Rematerialize
+from euler_ir.passes.fuse import fuse
+from euler_ir.plan.build import build_plan
 from euler_ir.graph import Rebuild
 from euler_ir.passes import RemoveDead, Simplify
 from euler_ir.plan.memory import check_memory
@@ -94,3 +97,15 @@ def test_ten_thousand_operators_compile_and_run():
     result = step(x=x)
     np.testing.assert_allclose(result["total"], y.sum(), rtol=1e-5)
     np.testing.assert_allclose(result["gradient"], slope, rtol=1e-5, atol=1e-12)
+
+
+def test_finding_what_to_compute_again_grows_with_the_graph():
+    def again(graph):
+        return work(lambda: [each.run(graph) for each in (Rematerialize(), Rematerialize(True), Rematerialize(True, True))])
+
+    small, large = (PassManager(PIPELINE).run(chain(length)) for length in (1_250, 5_000))
+    (small_graphs, small_work), (large_graphs, large_work) = again(small), again(large)
+    assert large_work < 4.8 * small_work
+    for before, graphs in ((small, small_graphs), (large, large_graphs)):
+        assert max(len(graph.ops) for graph in graphs) < 2 * len(before.ops)
+        assert build_plan(fuse(graphs[0])).arena_bytes < 0.2 * build_plan(fuse(before)).arena_bytes
