@@ -39,9 +39,10 @@ print(step.memory.total, status("VmHWM") - before)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_process_uses_what_was_announced():
-    announced, used = map(int, subprocess.check_output([sys.executable, "-c", MEASURE, "4"], text=True).split())
-    assert announced > 100 << 20
-    assert abs(used - announced) < 12 << 20
+    announced, used = map(int, subprocess.check_output([sys.executable, "-c", MEASURE, "8"], text=True).split())
+    assert announced > 250 << 20
+    # What compiling has freed is used again, and the libraries take some more.
+    assert abs(used - announced) < 24 << 20
 
 
 def step_graph():
