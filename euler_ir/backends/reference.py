@@ -9,7 +9,15 @@ import numpy as np
 from euler_ir.backends.base import Program, Run, raise_fault
 from euler_ir.backends.reference_attention import attention
 from euler_ir.loops.interpreter import run_nest
-from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MatmulStep, Plan, PlannedView
+from euler_ir.plan.plan import (
+    AttentionStep,
+    CopyStep,
+    KernelStep,
+    MadeOperand,
+    MatmulStep,
+    Plan,
+    PlannedView,
+)
 
 
 class ReferenceProgram(Program):
@@ -57,8 +65,8 @@ class ReferenceProgram(Program):
 
 
 def _matmul(step: MatmulStep, flat: list[np.ndarray]) -> None:
-    left = _view(flat, step.left, step.batch, step.rows, step.inner)
-    right = _view(flat, step.right, step.batch, step.inner, step.columns)
+    left = _operand(flat, step.left, step.batch, step.rows, step.inner)
+    right = _operand(flat, step.right, step.batch, step.inner, step.columns)
     with np.errstate(all="ignore"):
         product = np.matmul(left, right)
         result = _view(flat, step.result, step.batch, step.rows, step.columns)
@@ -71,6 +79,16 @@ def _attention(step: AttentionStep, flat: list[np.ndarray]) -> None:
         for views, extents in zip((step.operands, step.results), step.extents())
     )
     attention(step, *arrays)
+
+
+def _operand(flat, operand: PlannedView | MadeOperand, batch: tuple[int, ...], rows: int, columns: int) -> np.ndarray:
+    if isinstance(operand, PlannedView):
+        return _view(flat, operand, batch, rows, columns)
+    output = operand.nest.parameters[-1]
+    made = np.empty(output.size, output.dtype.numpy)
+    run_nest(operand.nest, [*(flat[buffer] for buffer in operand.arguments), made])
+    matrix = made.reshape(-1, operand.leading)
+    return matrix.T if operand.transposed else matrix
 
 
 def _view(flat: list[np.ndarray], view: PlannedView, batch: tuple[int, ...], rows: int, columns: int) -> np.ndarray:

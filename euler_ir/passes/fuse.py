@@ -20,6 +20,7 @@ from euler_ir.passes.attention_calls import OPERATORS as ATTENTION
 from euler_ir.passes.attention_calls import AttentionCall, match_attention
 from euler_ir.passes.library_calls import MatmulCall, match_matmul
 from euler_ir.passes.parallelism import is_parallel
+from euler_ir.passes.views import MatrixView
 from euler_ir.shapes import Shape
 
 MAX_OPS = 96
@@ -30,6 +31,8 @@ MAX_INLINE_SIZE = 24
 places counts twice, because the two may read it at different indices."""
 MAX_RECOMPUTED_WORK = 8
 """Work (see ``_cost``) that a group repeats rather than reading another group's intermediate from memory."""
+MAX_PROLOGUE_WORK = 4
+"""Work that a product repeats for every thread, and whenever it packs an operand again."""
 MAX_REPEATED = 24
 """Operators of other groups that a group computes for one value, also when that moves them and repeats no work."""
 
@@ -60,11 +63,23 @@ class Group:
     inputs: tuple[Value, ...] = ()
     outputs: tuple[Value, ...] = ()
     call: MatmulCall | AttentionCall | None = None
+    prologues: dict[Value, Group] = field(default_factory=dict)
 
     @property
     def changed(self) -> Value | None:
         """The input that an operator in IN_PLACE changes to make the output."""
         return self.ops[0].operands[0] if self.ops[0].name in IN_PLACE else None
+
+    @property
+    def read_by_call(self) -> tuple[Value, ...]:
+        """What the call reads from memory, to the end, itself or by its prologues."""
+        if self.call is None:
+            return ()
+        read: dict[Value, None] = {}
+        for source in self.call.sources:
+            prologue = self.prologues.get(source)
+            read.update(dict.fromkeys((source,) if prologue is None else prologue.inputs))
+        return tuple(read)
 
     @property
     def name(self) -> str:
@@ -149,6 +164,7 @@ class _Fusion:
         for value in self.graph.results():
             self._store(value)
         self._choose_recomputed()
+        self._choose_prologues()
         self._find_inputs()
         return FusedGraph(self.graph, tuple(self.groups))
 
@@ -199,10 +215,14 @@ class _Fusion:
 
         Such a group can run inside of the product, part by part; with a reduction in it, it could not.
         """
-        if group.kind != "pointwise":
-            return False
         read = [base for base in self._bases(reduction) if self.home.get(base) is group]
         if any(len(self.uses[base]) == 1 and base not in self.results for base in read):
+            return False
+        return self._is_epilogue(group)
+
+    def _is_epilogue(self, group: Group) -> bool:
+        """Whether ``group`` alone reads the result of a product, element by element."""
+        if group.kind != "pointwise":
             return False
         for base in dict.fromkeys(base for op in group.ops for base in self._bases(op)):
             home = self.home.get(base)
@@ -410,33 +430,97 @@ class _Fusion:
         fits = work <= MAX_RECOMPUTED_WORK and count <= MAX_REPEATED and read * 4 <= op.result.size * 5
         return Repetition(work, count, tuple(tensors), tuple(brought)) if fits else None
 
+    def _choose_prologues(self) -> None:
+        """Let products make the operands that nothing else reads, where that takes little work on what is in memory
+        anyway: a layer norm of known statistics, a cast, a rectifier.
+        """
+        products: dict[Value, list[Group]] = {}
+        read: set[Value] = set(self.results)
+        for group in self.groups:
+            if group.kind == "matmul":
+                for view in (group.call.left, group.call.right):
+                    products.setdefault(view.source, []).append(group)
+                    if not _is_whole(view) or group.call.batch or group.call.left.source is group.call.right.source:
+                        read.add(view.source)
+            elif group.call is not None:
+                read.update(group.call.sources)
+            else:
+                read.update(base for op in group.ops for base in self._bases(op))
+        for value, calls in products.items():
+            home = self.home.get(value)
+            if value in read or home is None or home.kind not in ("pointwise", "reduction") or self._is_epilogue(home):
+                continue
+            again = self._work_again(value.op, home)
+            if again is None or again.work > MAX_PROLOGUE_WORK or not self._is_plain(value):
+                continue
+            self.stored.update(dict.fromkeys(again.brought))
+            del self.stored[value]
+            for group in calls:
+                made = Group("pointwise", value.shape, group.order, ops=[value.op], outputs=(value,))
+                made.roots[value] = _root(value.shape, made, full=True)
+                group.prologues[value] = made
+
+    def _is_plain(self, value: Value) -> bool:
+        """Whether ``value`` is made, element by element, of what has its shape or is broadcast to it."""
+        pending, seen = [value], set()
+        while pending:
+            op = pending.pop().op
+            if op in seen:
+                continue
+            seen.add(op)
+            if op.definition.family != "elementwise" and op.name not in ("broadcast", "reshape", "constant"):
+                return False
+            if op.name == "reshape" and _without_ones(op.result.shape) != _without_ones(op.operands[0].shape):
+                return False
+            pending += [
+                operand
+                for operand in op.operands
+                if operand in self.inline_size or (operand in self.repeatable and operand not in self.stored)
+            ]
+        return True
+
     def _find_inputs(self) -> None:
         """Fill in what each group reads from and writes to memory, readers before what they read; drop idle groups."""
         for group in reversed(self.groups):
             if group.call is not None:
-                group.inputs = tuple(dict.fromkeys(group.call.sources))
+                for prologue in group.prologues.values():
+                    prologue.inputs = self._inputs(prologue)
+                group.inputs = group.read_by_call
                 group.outputs = tuple(dict.fromkeys(group.call.results))
                 continue
             group.outputs = tuple(op.result for op in group.ops if op.result in self.stored)
-            found: dict[Value, None] = {}
-            pending = [operand for value in reversed(group.outputs) for operand in reversed(value.op.operands)]
-            seen: set[Value] = set()
-            while pending:
-                value = pending.pop()
-                if value in seen:
-                    continue
-                seen.add(value)
-                home = self.home.get(value)
-                # An operator without a group may have been put into memory for a later reader: too late for this one.
-                inline = value in self.inline_size and (home is None or home.order > group.order)
-                if home is group or inline or (value in self.repeatable and value not in self.stored):
-                    pending.extend(reversed(value.op.operands))
-                else:
-                    found[value] = None
-                    if home is not None:
-                        self.stored[value] = None
-            group.inputs = tuple(found)
+            group.inputs = self._inputs(group)
         self.groups = [group for group in self.groups if group.outputs]
+
+    def _inputs(self, group: Group) -> tuple[Value, ...]:
+        """What ``group`` reads to make its outputs; has it stored."""
+        found: dict[Value, None] = {}
+        pending = [operand for value in reversed(group.outputs) for operand in reversed(value.op.operands)]
+        seen: set[Value] = set()
+        while pending:
+            value = pending.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            home = self.home.get(value)
+            # An operator without a group may have been put into memory for a later reader: too late for this one.
+            inline = value in self.inline_size and (home is None or home.order > group.order)
+            if home is group or inline or (value in self.repeatable and value not in self.stored):
+                pending.extend(reversed(value.op.operands))
+            else:
+                found[value] = None
+                if home is not None:
+                    self.stored[value] = None
+        return tuple(found)
+
+
+def _without_ones(shape: Shape) -> list[int]:
+    return [extent for extent in shape if extent != 1]
+
+
+def _is_whole(view: MatrixView) -> bool:
+    """Whether ``view`` shows all of a value, its last axis as rows or as columns of the matrix."""
+    return view.offset == 0 and bool(view.source.shape) and view.leading == view.source.shape[-1]
 
 
 def is_in_memory(op: Op) -> bool:
@@ -458,9 +542,10 @@ def inline_sources(op: Op, indices: Indices) -> list[tuple[Value, Indices]]:
 
 def _root(shape: Shape, group: Group, full: bool) -> Indices | None:
     """Indices of a value of ``shape`` at a point of the group's frame, or of its rows (not ``full``); None if unlike."""
-    axes = [axis for position, axis in enumerate(frame_axes(group.frame)) if full or position not in (group.reduced or ())]
+    reduced = () if full or group.reduced is None else group.reduced
+    axes = [axis for position, axis in enumerate(frame_axes(group.frame)) if position not in reduced]
     axes = [axis for axis in axes if axis.extent != 1]
-    if [size for size in shape if size != 1] != [axis.extent for axis in axes]:
+    if _without_ones(shape) != [axis.extent for axis in axes]:
         return None
     rest = iter(axes)
     return tuple(Index() if size == 1 else Index.of(next(rest)) for size in shape)

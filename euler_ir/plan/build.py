@@ -7,6 +7,7 @@ import numpy as np
 from euler_ir.errors import LoweringError
 from euler_ir.graph import Graph, Value
 from euler_ir.loops.kernel import Kernel
+from euler_ir.loops.lower import lower
 from euler_ir.ops.indexing import starts_of
 from euler_ir.passes.attention_calls import AttentionCall
 from euler_ir.passes.fuse import FusedGraph, Group, is_in_memory
@@ -19,6 +20,7 @@ from euler_ir.plan.plan import (
     CopyStep,
     Fault,
     KernelStep,
+    MadeOperand,
     MatmulStep,
     Origin,
     Plan,
@@ -138,7 +140,7 @@ class _Builder:
 
     def _may_overwrite(self, group: int, leaf: Value, value: Value) -> bool:
         lowered, call = self.lowered[group], self.groups[group].call
-        if call is not None and leaf in call.sources:
+        if leaf in self.groups[group].read_by_call:
             return False
         if lowered is None:
             return True
@@ -247,7 +249,7 @@ class _Builder:
         if unit.lowered is None or value is unit.host:
             return None
         parameters = dict(zip(unit.lowered.arguments, unit.lowered.nest.parameters))
-        read_by_call = () if unit.group.call is None else unit.group.call.sources
+        read_by_call = unit.group.read_by_call
         for source in unit.group.inputs:
             if source in read_by_call:
                 continue
@@ -302,7 +304,7 @@ class _Builder:
 
     def _matmul(self, unit: Unit, groups: list[int]) -> MatmulStep:
         call = unit.group.call
-        left, right = (self._view(view, view.source) for view in (call.left, call.right))
+        left, right = (self._operand(unit.group, view) for view in (call.left, call.right))
         result = self._view(call.result_view, unit.host if unit.host is not None else call.result_view.source)
         epilogue = self._kernel(groups) if unit.lowered is not None else None
         running = None if unit.running is None else self.buffer_of[unit.running]
@@ -318,6 +320,13 @@ class _Builder:
         return AttentionStep(
             call.operator, call.dtype, call.causal, call.scale, *sizes, operands, results, (_origin(group),)
         )
+
+    def _operand(self, group: Group, view: MatrixView) -> PlannedView | MadeOperand:
+        if view.source not in group.prologues:
+            return self._view(view, view.source)
+        lowered = lower(group.prologues[view.source], columns=view.leading)
+        arguments = tuple(self.buffer_of[value] for value in lowered.arguments[:-1])
+        return MadeOperand(lowered.nest, arguments, view.leading, view.transposed)
 
     def _view(self, view: MatrixView, value: Value) -> PlannedView:
         """``view`` in the buffer of ``value``."""

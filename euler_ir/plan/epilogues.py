@@ -84,7 +84,7 @@ def _add_to(product: Group, group: Group, sums: Collection[Value]) -> Unit | Non
     if len(others) != 1 or others[0] not in sums:
         return None
     inputs = (*product.inputs, *others)
-    merged = replace(group, kind=product.kind, call=product.call, ops=[*product.ops, op], inputs=inputs)
+    merged = _merged(product, group, inputs)
     return Unit(merged, host=total, running=others[0])
 
 
@@ -105,11 +105,13 @@ def _join(product: Group, group: Group, replaced: Mapping[Value, Sequence[Value]
         same_size = (value.dtype, value.size) == (result.dtype, result.size)
         fits = same_size and inputs.keys().isdisjoint(replaced.get(value, ()))
         if fits and accesses.can_overwrite(names[result], names[value]):
-            merged = replace(
-                group, kind=product.kind, call=call, ops=[*product.ops, *group.ops], inputs=tuple(inputs)
-            )
-            return Unit(merged, lowered, group, value)
+            return Unit(_merged(product, group, tuple(inputs)), lowered, group, value)
     return None
+
+
+def _merged(product: Group, group: Group, inputs: tuple[Value, ...]) -> Group:
+    ops = [*product.ops, *group.ops]
+    return replace(product, order=group.order, ops=ops, inputs=inputs, outputs=group.outputs)
 
 
 def _runs_by_parts(nest: Nest, columns: int, product: str) -> bool:

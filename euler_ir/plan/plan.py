@@ -9,7 +9,7 @@ import numpy as np
 
 from euler_ir.dtypes import DType
 from euler_ir.errors import Location
-from euler_ir.loops.kernel import Kernel
+from euler_ir.loops.kernel import Kernel, Nest
 from euler_ir.shapes import TensorType
 
 PLACES = ("input", "parameter", "state", "constant", "output", "arena")
@@ -79,8 +79,25 @@ class PlannedView:
 
 
 @dataclass(frozen=True)
+class MadeOperand:
+    """An operand that has no buffer: ``nest`` makes any rows and columns of it when the product packs them.
+
+    The nest has one output, its last parameter, row-major with ``leading`` columns; its other parameters are the buffers
+    ``arguments``. With ``transposed`` the operand is the transpose of what the nest makes.
+    """
+
+    nest: Nest
+    arguments: tuple[int, ...]
+    leading: int
+    transposed: bool
+    batch_strides: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class MatmulStep:
     """``result = left @ right`` for each point of ``batch`` (at most two axes); the result is never transposed.
+
+    An operand may be made on the way: there is no batch then.
 
     ``epilogue``, a launch of one nest, then changes the result where it lies, and writes whatever else it has as
     outputs. It may run for some rows and columns as soon as these are complete: each of its points reads the result at
@@ -93,16 +110,16 @@ class MatmulStep:
     rows: int
     columns: int
     inner: int
-    left: PlannedView
-    right: PlannedView
+    left: PlannedView | MadeOperand
+    right: PlannedView | MadeOperand
     result: PlannedView
     origins: tuple[Origin]
     epilogue: KernelStep | None = None
     running: int | None = None
 
     def reads(self) -> Iterator[int]:
-        yield self.left.buffer
-        yield self.right.buffer
+        for operand in (self.left, self.right):
+            yield from operand.arguments if isinstance(operand, MadeOperand) else (operand.buffer,)
         if self.running is not None:
             yield self.running
         if self.epilogue is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MatmulStep, Plan, PlannedView, Step
+from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MadeOperand, MatmulStep, Plan, PlannedView, Step
 from euler_ir.plan.work import work_of
 
 
@@ -63,7 +63,9 @@ def _nests(step: KernelStep) -> list[str]:
     return lines
 
 
-def _view(view: PlannedView) -> str:
+def _view(view: PlannedView | MadeOperand) -> str:
+    if isinstance(view, MadeOperand):
+        return f"made of {', '.join(map(str, view.arguments))}{'.T' if view.transposed else ''}"
     steps = [*view.batch_strides, f"ld {view.leading}"]
     offset = f"+{view.offset}" if view.offset else ""
     return f"{view.buffer}{offset}[{', '.join(map(str, steps))}]{'.T' if view.transposed else ''}"

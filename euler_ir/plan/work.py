@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from euler_ir.index import Axis, Index
 from euler_ir.loops.kernel import CheckIndex, Compute, IndexValue, Load, Loop, Nest, Statement, Store
 from euler_ir.loops.printer import structural_key
-from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MatmulStep, Plan, PlannedView, Step
+from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MadeOperand, MatmulStep, Plan, PlannedView, Step
 
 _NO_ARITHMETIC = ("cast", "where", "philox")
 
@@ -133,16 +133,16 @@ class _Touched:
 
 def _matmul_work(plan: Plan, step: MatmulStep, _: int) -> Work:
     size, batch = step.dtype.itemsize, math.prod(step.batch)
-    left = step.rows * step.inner * _items(step.left, step.batch)
-    right = step.inner * step.columns * _items(step.right, step.batch)
+    left = _operand_bytes(plan, step.left, step.batch, step.rows * step.inner * size)
+    right = _operand_bytes(plan, step.right, step.batch, step.inner * step.columns * size)
     result = step.rows * step.columns * batch
     layout = "".join("T" if view.transposed else "N" for view in (step.left, step.right))
     sizes = f"{step.rows} x {step.inner} x {step.columns} {layout}"
     name = f"matmul {' x '.join(map(str, step.batch))} of {sizes}" if step.batch else f"matmul {sizes}"
     name += " +=" if step.running is not None else ""
     flops = matmul_flops(step.rows, step.inner, step.columns, batch)
-    read = left + right + (result if step.running is not None else 0)
-    work = Work(name, f"{name} {step.dtype}", read * size, result * size, flops)
+    read = left + right + (result * size if step.running is not None else 0)
+    work = Work(name, f"{name} {step.dtype}", read, result * size, flops)
     if step.epilogue is None:
         return work
     after = _nest_work(plan, step.epilogue, 0)
@@ -154,6 +154,13 @@ def _matmul_work(plan: Plan, step: MatmulStep, _: int) -> Work:
         after.written_bytes,
         flops + after.flops,
     )
+
+
+def _operand_bytes(plan: Plan, operand: PlannedView | MadeOperand, batch: tuple[int, ...], nbytes: int) -> int:
+    """What is read of an operand whose matrices have ``nbytes`` each; if it is made, of what that takes."""
+    if isinstance(operand, MadeOperand):
+        return sum(plan.buffers[buffer].type.nbytes for buffer in operand.arguments)
+    return nbytes * _items(operand, batch)
 
 
 def _items(view: PlannedView, batch: tuple[int, ...]) -> int:

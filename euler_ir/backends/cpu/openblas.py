@@ -12,7 +12,7 @@ from pathlib import Path
 import scipy_openblas32
 
 from euler_ir.backends.cpu import jit
-from euler_ir.plan.plan import MatmulStep, PlannedView
+from euler_ir.plan.plan import MadeOperand, MatmulStep, PlannedView
 
 #: The largest extent and leading dimension that OpenBLAS is built for.
 MAX_EXTENT = 2**31 - 1
@@ -48,7 +48,9 @@ def gemm_ir() -> str:
 
 
 def takes(step: MatmulStep) -> bool:
-    """Whether OpenBLAS counts as far as ``step`` needs."""
+    """Whether the operands are in memory, and OpenBLAS counts as far as ``step`` needs."""
+    if isinstance(step.left, MadeOperand) or isinstance(step.right, MadeOperand):
+        return False
     leading = (view.leading for view in (step.left, step.right, step.result))
     return max(step.rows, step.columns, step.inner, *leading) <= MAX_EXTENT
 

@@ -11,7 +11,7 @@ every `Mark`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from euler_ir.backends.cpu import openblas
@@ -20,7 +20,9 @@ from euler_ir.backends.cpu.codegen import NestModules
 from euler_ir.backends.cpu.gemm.calls import ProductModules
 from euler_ir.backends.cpu.widths import task_count
 from euler_ir.backends.cpu.worker_pool import BARRIER_DECLARATION
-from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MatmulStep, Plan, Step
+from euler_ir.loops.kernel import Nest
+from euler_ir.loops.merge_axes import with_leading
+from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MadeOperand, MatmulStep, Plan, Step
 
 STEP_SYMBOL = "eir_step"
 
@@ -198,29 +200,59 @@ class StepWriter:
         return begin, end
 
     def _matmul(self, step: MatmulStep) -> None:
-        views = (step.left, step.right, step.result)
-        pointers = [self._pointer(view.buffer, view.offset * step.dtype.itemsize) for view in views]
+        pointers = [
+            "null"
+            if isinstance(view, MadeOperand)
+            else self._pointer(view.buffer, view.offset * step.dtype.itemsize)
+            for view in (step.left, step.right, step.result)
+        ]
         if self.for_openblas(step):
             self.lines.append(openblas.call(step, *pointers))
-        else:
-            self.lines.append(self.products.call(step, *pointers, self._epilogue(step.epilogue)))
+            return
+        cut = self.products.cut(step)
+        functions = dict(zip(("left", "right", "result"), pointers))
+        for side, operand in (("left", step.left), ("right", step.right)):
+            functions[f"make_{side}"] = "null"
+            if isinstance(operand, MadeOperand):
+                leading = cut.made_leading(side, operand.transposed)
+                functions[f"make_{side}"] = self._by_parts(operand.nest, operand.arguments, frozenset(), leading)
+        functions["epilogue"] = "null"
+        if step.epilogue is not None:
+            (nest,), (arguments,), (shared,) = step.epilogue.kernel.nests, step.epilogue.arguments, step.epilogue.shared
+            functions["epilogue"] = self._by_parts(nest, arguments, shared)
+        self.lines.append(self.products.call(step, cut, functions))
 
-    def _epilogue(self, step: KernelStep | None) -> str:
-        """A function that runs the nest of ``step`` for some rows and columns; null when there is none."""
-        if step is None:
-            return "null"
-        (nest,), (arguments,), (shared,) = step.kernel.nests, step.arguments, step.shared
+    def _by_parts(
+        self, nest: Nest, arguments: Sequence[int], shared: frozenset[int], leading: int | None = None
+    ) -> str:
+        """A function that runs ``nest`` on buffers for some rows and columns.
+
+        With ``leading`` its last parameter is a pointer to where the part's first element goes, in rows of so many
+        columns: the last one of the nest.
+        """
+        if leading is not None:
+            nest = with_leading(nest, leading)
         symbol = self.nests.add(nest, shared, by_parts=True)
-        self.parameters[symbol] = "i64, i64, i64, i64" + ", ptr" * (1 + len(arguments))
-        function = f"@epilogue{len(self.functions)}"
+        self.parameters[symbol] = "i64, i64, i64, i64" + ", ptr" * (1 + len(nest.parameters))
+        function = f"@part{len(self.functions)}"
         outside, self.lines = self.lines, []
         slots = {self._slot(buffer) for buffer in arguments}
         pointers = "".join(f", ptr {self._pointer(buffer)}" for buffer in arguments)
         lines = [*self._load_slots(sorted(slots)), *self.lines]
         self.lines = outside
         limits = "i64 %row, i64 %row_end, i64 %column, i64 %column_end"
+        target = ""
+        if leading is not None:
+            size = nest.parameters[-1].dtype.itemsize
+            lines += [
+                f"  %rows.before = mul i64 %row, {leading}",
+                "  %before = add i64 %rows.before, %column",
+                f"  %bytes.before = mul i64 %before, {-size}",
+                "  %whole = getelementptr i8, ptr %target, i64 %bytes.before",
+            ]
+            pointers, target = pointers + ", ptr %whole", ", ptr %target"
         self.functions.append(
-            f"define internal void {function}(ptr %argument, {limits}) nounwind {{\n"
+            f"define internal void {function}(ptr %argument, {limits}{target}) nounwind {{\n"
             + "\n".join(lines)
             + f"\n  call void @{symbol}({limits}, ptr null{pointers})\n  ret void\n}}\n"
         )

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from euler_ir.backends.cpu.gemm.pack import pack_ir, pack_symbol
 from euler_ir.backends.cpu.gemm.product import ARGUMENTS, Blocks, choose_blocks, choose_grid, product_ir, product_symbol
 from euler_ir.backends.cpu.gemm.tile import Tile, best_tile, tile_ir, tile_symbol
-from euler_ir.plan.plan import MatmulStep, PlannedView
+from euler_ir.plan.plan import MadeOperand, MatmulStep, PlannedView
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a product is shared among the threads, parts along rows and columns, and cut into blocks."""
+
+    tile: Tile
+    grid: tuple[int, int]
+    blocks: Blocks
+
+    def made_leading(self, side: str, transposed: bool) -> int:
+        """Columns of the memory in which a prologue makes a block of an operand, as that stands before it is transposed."""
+        along_inner = transposed == (side == "right")
+        lines = self.blocks.rows if side == "left" else self.blocks.columns
+        return self.blocks.inner if along_inner else lines
 
 
 class ProductModules:
@@ -20,10 +38,8 @@ class ProductModules:
         self.scratch = 0
         self.texts: dict[str, str] = {}
 
-    def call(self, step: MatmulStep, left: str, right: str, result: str, epilogue: str) -> str:
-        """The call for ``step`` on these pointers, as a line of the step function, where ``%wide.thread`` is this
-        thread's number, ``%scratch`` its own memory, and ``%argument`` what is passed on to the ``epilogue``.
-        """
+    def cut(self, step: MatmulStep) -> Cut:
+        """How ``step`` is shared and cut into blocks."""
         tile = best_tile(step.dtype)
         items = 1
         for extent in step.batch:
@@ -32,11 +48,17 @@ class ProductModules:
         if items % self.threads and items < 4 * self.threads:
             grid = choose_grid(tile, step.rows, step.columns, self.threads)
         blocks = choose_blocks(tile, -(-step.rows // grid[0]), -(-step.columns // grid[1]), step.inner)
-        left_bytes, right_bytes = (size * step.dtype.itemsize for size in blocks.scratch(tile))
-        self.scratch = max(self.scratch, left_bytes + right_bytes)
-        return self._line(tile, step, grid, blocks, (left, right, result, epilogue), left_bytes)
+        return Cut(tile, grid, blocks)
 
-    def _line(self, tile: Tile, step: MatmulStep, grid, blocks: Blocks, pointers, left_bytes: int) -> str:
+    def call(self, step: MatmulStep, cut: Cut, pointers: Mapping[str, str]) -> str:
+        """The call for ``step`` as a line of the step function, where ``%wide.thread`` is this thread's number,
+        ``%scratch`` its own memory, and ``%argument`` what is passed on to prologues and epilogue. ``pointers`` are the
+        arguments of that kind: left, right, result, make_left, make_right, epilogue.
+        """
+        tile, grid, blocks = cut.tile, cut.grid, cut.blocks
+        left_bytes, right_bytes = (size * step.dtype.itemsize for size in blocks.scratch(tile))
+        made = [blocks.made(side) for side in ("left", "right") if pointers[f"make_{side}"] != "null"]
+        self.scratch = max(self.scratch, left_bytes + right_bytes + max(made, default=0) * step.dtype.itemsize)
         left_row, left_inner = _steps(step.left)
         right_inner, right_column = _steps(step.right)
         strides = {}
@@ -52,7 +74,10 @@ class ProductModules:
             "rows": step.rows,
             "columns": step.columns,
             "inner": step.inner,
-            **dict(zip(("left", "right", "result", "epilogue"), pointers)),
+            **pointers,
+            "made_left": cut.made_leading("left", step.left.transposed),
+            "made_right": cut.made_leading("right", step.right.transposed),
+            "made_bytes": left_bytes + right_bytes,
             "left_row": left_row,
             "left_inner": left_inner,
             "right_column": right_column,
@@ -92,6 +117,6 @@ class ProductModules:
         return "\n".join(f"declare void @{symbol}({called.get(symbol.split('_')[1], '')})" for symbol in self.texts)
 
 
-def _steps(view: PlannedView) -> tuple[int, int]:
+def _steps(view: PlannedView | MadeOperand) -> tuple[int, int]:
     """Elements from row to row and from column to column."""
     return (1, view.leading) if view.transposed else (view.leading, 1)

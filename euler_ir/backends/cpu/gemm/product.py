@@ -48,6 +48,11 @@ class Blocks:
         return left, right
 
 
+    def made(self, side: str) -> int:
+        """Elements of a block of one operand."""
+        return self.inner * (self.rows if side == "left" else self.columns)
+
+
 def choose_blocks(tile: Tile, rows: int, columns: int, inner: int) -> Blocks:
     """Blocks for a piece of ``rows`` x ``columns``: even ones, of whole tiles, that fit the caches."""
     size = tile.dtype.itemsize
@@ -114,6 +119,11 @@ ARGUMENTS = {
     "rest_tile": "ptr",  # the tile of the rows that are left over
     "scratch": "ptr",  # memory of this thread alone for the packed blocks: the left one, then the right one
     "left_bytes": "i64",
+    "make_left": "ptr",  # void (ptr context, i64 row, i64 row_end, i64 column, i64 column_end, ptr target), or null
+    "make_right": "ptr",
+    "made_left": "i64",  # columns of what these make, which lies behind made_bytes of the scratch
+    "made_right": "i64",
+    "made_bytes": "i64",
     "epilogue": "ptr",  # void (ptr context, i64 row, i64 row_end, i64 column, i64 column_end), or null
     "context": "ptr",
 }
@@ -223,13 +233,35 @@ class _ProductWriter:
         unit, step = (self.tile.rows, "left_row") if side == "left" else (self.tile.columns, "right_column")
         inner = argument[f"{side}_inner"]
         leading = code.intrinsic("smax", argument[step], inner)
-        begin = self._at(self.pointer[side], code.binary("mul", self.k, inner))
+        from_line, from_inner = code.binary("mul", first, argument[step]), code.binary("mul", self.k, inner)
+        begin = code.slot(self._at(self.pointer[side], code.binary("add", from_line, from_inner)))
+        line_step, distance = code.slot(argument[step]), code.slot(leading)
+        with code.when(code.compare("icmp ne", argument[f"make_{side}"], Register("null", "ptr"))):
+            made = argument[f"made_{side}"]
+            begin.set(self._make(side, first, count))
+            is_across = code.compare("icmp eq", inner, constant(1, "i64"))
+            line_step.set(code.select(is_across, made, constant(1, "i64")))
+            distance.set(made)
+        leading = distance.get()
         with code.loop(constant(0, "i64"), count, unit, nonempty=True) as line:
-            source = self._at(begin, code.binary("mul", code.binary("add", first, line), argument[step]))
+            source = self._at(begin.get(), code.binary("mul", line, line_step.get()))
             target = self._at(self.packed[side], code.binary("mul", line, self.steps))
             valid = self._rest(count, line, constant(unit, "i64"))
             operands = ", ".join(value.typed for value in (source, leading, valid, self.steps, target))
             code.line(f"call void {argument[f'pack_{side}'].text}({operands})")
+
+    def _make(self, side: str, first: Register, count: Register) -> Register:
+        """Have the prologue make this block of the operand, as it stands before it is transposed; gives where."""
+        code, argument = self.code, self.argument
+        target = code.emit(f"getelementptr i8, {argument['scratch'].typed}, {argument['made_bytes'].typed}", "ptr")
+        lines = first, code.binary("add", first, count)
+        steps = self.k, code.binary("add", self.k, self.steps)
+        is_across = code.compare("icmp eq", argument[f"{side}_inner"], constant(1, "i64"))
+        # Lines are rows when the inner axis lies along them.
+        edges = [code.select(is_across, one, other) for one, other in zip((*lines, *steps), (*steps, *lines))]
+        operands = ", ".join(value.typed for value in (argument["context"], *edges, target))
+        code.line(f"call void {argument[f'make_{side}'].text}({operands})")
+        return target
 
     def _tiles(self, row: Register, height: Register, column: Register, width: Register) -> None:
         """The result's part at (row, column): all of its tiles, a few columns of them at a time."""
