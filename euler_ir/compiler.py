@@ -55,6 +55,7 @@ def lower(
     """
     with _collector_at_rest():
         optimized = PassManager(passes, verify_each, on_pass).run(graph)
+        gc.collect(0)  # the graphs between the passes are cycles, and what follows can use their memory
         stages = _planned(optimized)
         if memory_budget is None or footprint(stages.plan).total <= memory_budget:
             return stages
@@ -83,7 +84,7 @@ def _raise_over_budget(graph: Graph, tried: Sequence[Footprint], budget: int) ->
 
 @contextlib.contextmanager
 def _collector_at_rest():
-    """Python's cycle collector looks at all live ops again and again while passes make more: it waits until the end."""
+    """Python's cycle collector looks at all live ops again and again while passes make more: it waits."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
