@@ -73,8 +73,6 @@ def test_passes_that_change_nothing_copy_nothing(monkeypatch):
     monkeypatch.setattr(Rebuild, "keep", lambda rebuild, op, copy: copied.append(op) or keep(rebuild, op, copy))
     assert RemoveDead().run(Simplify().run(graph)) is graph
     assert copied == []
-    lower(graph)
-    assert len(copied) < 6 * len(graph.ops)
 
 
 def test_a_thousand_operators_need_little_code(monkeypatch):
