@@ -1,8 +1,8 @@
 """Scaled dot-product attention as one operator: output, and the logsumexp of each query's scores; and its gradient.
 
-The gradient computes the weights again from the logsumexp, so that nothing of the size of all scores is kept from one to
-the other. What a query must not see has weight 0, by numpy's arithmetic: an infinite or NaN value there gives NaN. A
-backend may pass over it.
+The gradient computes the weights again from the logsumexp, so that nothing of the size of all scores is kept from one
+to the other. What a query must not see has weight 0, by numpy's arithmetic: an infinite or NaN value there gives NaN.
+A backend may pass over it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def _infer_attention(types, attributes):
         )
     expect_dtype(query.dtype.is_float, f"attention: needs floats, not {query.dtype}")
     expect(
-        key.shape[-1] == query.shape[-1], f"attention: queries of width {query.shape[-1]}, keys of width {key.shape[-1]}"
+        key.shape[-1] == query.shape[-1],
+        f"attention: queries of width {query.shape[-1]}, keys of width {key.shape[-1]}",
     )
     expect(key.shape[-2] == value.shape[-2], f"attention: {key.shape[-2]} keys and {value.shape[-2]} values")
     output = TensorType(query.dtype, query.shape[:-1] + value.shape[-1:])
@@ -36,7 +37,8 @@ def _infer_attention(types, attributes):
 def _evaluate_scores(attributes, query, key):
     """Scaled scores in the accumulation type; -inf for keys that a query must not see."""
     wide = np.float32 if is_half(query.dtype) else query.dtype
-    scores = np.matmul(query.astype(wide), np.swapaxes(key.astype(wide), -1, -2)) * np.asarray(attributes["scale"], wide)
+    products = np.matmul(query.astype(wide), np.swapaxes(key.astype(wide), -1, -2))
+    scores = products * np.asarray(attributes["scale"], wide)
     if attributes["causal"]:
         queries, keys = scores.shape[-2:]
         seen = np.arange(keys) <= np.arange(queries)[:, None] + (keys - queries)
@@ -123,7 +125,8 @@ define(
 def _infer_gradient(types, attributes):
     query, key, value, logsumexp, d_output, delta = types
     output, rows = _infer_attention((query, key, value), attributes)
-    for label, given, wanted in (("logsumexp", logsumexp, rows), ("d_output", d_output, output), ("delta", delta, rows)):
+    operands = ("logsumexp", logsumexp, rows), ("d_output", d_output, output), ("delta", delta, rows)
+    for label, given, wanted in operands:
         message = f"attention_gradient: {label} is {given}, not {wanted}"
         expect_dtype(given.dtype == wanted.dtype, message)
         expect(given.shape == wanted.shape, message)
@@ -166,7 +169,7 @@ def _decompose_gradient(op):
 
 
 def _vjp_gradient(op, *cotangents):
-    """The second derivative: a, b, c being cotangents of dq = s S k, dk = s S' q, dv = W' g with S = W (g v' - delta)."""
+    """The second derivative; a, b, c are cotangents of dq = s S k, dk = s S' q, dv = W' g, S being W (g v' - delta)."""
     weights, by_weights, query, key, value, d_output = _gradient_parts(op)
     wide, axis, scale = weights.dtype, len(weights.shape) - 1, op.attributes["scale"]
     a, b, c = (

@@ -10,6 +10,7 @@ from euler_ir.passes.manager import Pass, PassManager
 from euler_ir.passes.meaning import check_meaning
 from euler_ir.passes.pipeline import PIPELINE, default_pipeline, optimize
 from euler_ir.passes.rematerialize import Rematerialize
+from euler_ir.passes.share_transposes import ShareTransposes
 from euler_ir.passes.simplify import Simplify
 from euler_ir.passes.split_rows import SplitRows
 
@@ -24,6 +25,7 @@ __all__ = [
     "Rebuild",
     "Rematerialize",
     "RemoveDead",
+    "ShareTransposes",
     "Simplify",
     "SplitRows",
     "check_meaning",

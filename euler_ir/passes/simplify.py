@@ -134,7 +134,7 @@ def _merge_slices(match: Match) -> Value:
 
 
 def _seam(match: Match) -> tuple[int, bool] | None:
-    """The axis along which two padded tensors adjoin, and whether the right operand comes first; None if they do not."""
+    """The axis along which two padded tensors adjoin, and whether the right operand is first; None if they do not."""
     left, right = (operand.op.attributes for operand in match.op.operands)
     ends = list(zip(left["low"], left["high"], right["low"], right["high"]))
     differing = [axis for axis, (low, high, *other) in enumerate(ends) if [low, high] != other]

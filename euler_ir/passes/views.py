@@ -31,7 +31,7 @@ class MatrixView:
 
 @dataclass(frozen=True)
 class Strides:
-    """Steps of a matrix view along (batch axes, rows, columns) in the buffer of ``source``, before batches are merged."""
+    """Steps of a matrix view along (batch axes, rows, columns) in the buffer of ``source``, before axes are merged."""
 
     source: Value
     offset: int
@@ -49,8 +49,8 @@ def views_of(
 ) -> list[Strides]:
     """Views of ``value`` in its own buffer and, through movements, in those it is made from, as far as regular.
 
-    Its last axes are ``stored_order``, those before them the last of ``batch``; ``order`` are the rows and columns of the
-    view. Movements are looked through until ``is_stored`` says that a value has a buffer of its own.
+    Its last axes are ``stored_order``, those before them the last of ``batch``; ``order`` are the rows and columns of
+    the view. Movements are looked through until ``is_stored`` says that a value has a buffer of its own.
     """
     aligned = batch[len(batch) - (len(value.shape) - len(stored_order)) :]
     indices: Indices = tuple(
@@ -93,7 +93,7 @@ def layout_of(view: Strides, rows: int, columns: int) -> tuple[int, bool] | None
 
 
 def merged_batch(batch: Sequence[Axis], views: Sequence[Strides]) -> list[tuple[int, ...]]:
-    """The extent of each batch axis with its step in each of ``views``; neighbours that all views step over evenly are one."""
+    """The extent of each batch axis and its step in each of ``views``; neighbours are one where all step evenly."""
     merged: list[tuple[int, ...]] = []
     for axis, *steps in zip(batch, *(view.batch for view in views)):
         if axis.extent == 1:

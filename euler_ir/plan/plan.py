@@ -135,8 +135,9 @@ class MatmulStep:
 class AttentionStep:
     """``operator``, 'attention' or 'attention_gradient', at each point of ``batch`` (at most two axes).
 
-    ``operands`` and ``results`` are the operator's, in order, none of them transposed: matrices of ``queries`` or ``keys``
-    rows, of ``width`` (values: ``value_width``) columns; vectors of one element for each query, as matrices of one column.
+    ``operands`` and ``results`` are the operator's, in order, none of them transposed: matrices of ``queries`` or
+    ``keys`` rows, of ``width`` (values: ``value_width``) columns; vectors of one element for each query, as matrices of
+    one column.
     """
 
     operator: str

@@ -61,7 +61,7 @@ def attention(query, key, value, causal: bool = True, scale: float | None = None
 
     ``query`` [..., T, D], ``key`` [..., S, D], ``value`` [..., S, E]; result [..., T, E]. With ``causal`` the query at
     t sees keys up to t + S - T (aligned at the end). A row that sees no key gives 0. ``scale`` defaults to
-    ``1 / sqrt(D)``.
+    ``1 / sqrt(D)``. A NaN or infinity that a query does not see may or may not make its result NaN.
     """
     return attention_with_logsumexp(query, key, value, causal, scale)[0]
 

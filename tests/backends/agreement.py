@@ -4,7 +4,7 @@ The graph is cut into primitive operators and run several times. Each time, the 
 correctly rounded by all backends (elementary functions, sums) is moved by its own error bound, up or down at random,
 and the result of each operator that reads what was moved by another rounding. What moves with it may differ by a
 multiple of the largest move; what does not move at all must be equal. Attention may pass over what it gives the weight
-0, so in a graph with attention every other run takes 0 times an infinity or NaN for 0: what depends on that is left open.
+0, so in a graph with attention every other run takes 0 times an infinity or NaN for 0: what depends on it is left open.
 """
 
 from __future__ import annotations

@@ -41,7 +41,9 @@ def run(operator, causal, scale, views, tasks=None):
     count = query.shape[0] * heads * (-(-queries // function.block) if function.block else 1)
     scratch = np.full(function.scratch // size + 16, NAN, query.dtype)
     aligned = -(-scratch.ctypes.data // 64) * 64
-    arguments = [part for view in views for part in (view.ctypes.data, *(stride // size for stride in view.strides[:3]))]
+    arguments = []
+    for view in views:
+        arguments += [view.ctypes.data, *(stride // size for stride in view.strides[:3])]
     call = ctypes.CFUNCTYPE(None, *types)(code.address(function.symbol))
     for begin, end in tasks or ((0, count),):
         call(begin, end, aligned, heads, queries, keys, scale, *arguments)

@@ -1523,7 +1523,8 @@ def attention_gradient_bound(result, query, key, value, logsumexp, d_output, del
     q, k, v, sums, g, along = largest
     width = query.shape[-1] + value.shape[-1]
     weight = np.exp(q * k * width**0.5 + sums)
-    return (width + key.shape[-2] + query.shape[-2] + 16) * (1 + q * k + sums) * (1 + g * v + along) * (1 + q + k) * weight
+    count = width + key.shape[-2] + query.shape[-2] + 16
+    return count * (1 + q * k + sums) * (1 + g * v + along) * (1 + q + k) * weight
 
 
 for _lead, _queries, _keys, _width, _value_width in (((), 4, 4, 8, 8), ((2, 3), 5, 3, 4, 2), ((2,), 3, 0, 2, 2)):

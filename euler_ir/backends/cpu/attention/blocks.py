@@ -73,7 +73,8 @@ class AttentionWriter:
 
     def declaration(self, symbol: str) -> str:
         """What another module says to call it."""
-        return f"declare void @{symbol}(i64, i64, ptr, i64, i64, i64, {self.element}{', ptr, i64, i64, i64' * len(self.views)})"
+        views = ", ptr, i64, i64, i64" * len(self.views)
+        return f"declare void @{symbol}(i64, i64, ptr, i64, i64, i64, {self.element}{views})"
 
     def scratch(self, elements: int) -> Register:
         """Memory of this thread that the function may use while it runs, on a cache line."""
@@ -88,9 +89,10 @@ class AttentionWriter:
         code, inner = self.code, Register("%batch.inner", "i64")
         places = code.binary("udiv", head, inner), code.binary("urem", head, inner)
         for name in self.views:
+            base, leading = Register(f"%{name}", "ptr"), Register(f"%{name}.leading", "i64")
             strides = [Register(f"%{name}.batch{axis}", "i64") for axis in (0, 1)]
             moves = [code.binary("mul", place, stride) for place, stride in zip(places, strides)]
-            yield Rows(step(code, Register(f"%{name}", "ptr"), self.element, *moves), Register(f"%{name}.leading", "i64"))
+            yield Rows(step(code, base, self.element, *moves), leading)
 
     def row(self, rows: Rows, row: Register) -> Register:
         return step(self.code, rows.base, self.element, self.code.binary("mul", row, rows.leading))
@@ -142,12 +144,15 @@ class AttentionWriter:
             rows = self.rows_up_to(self.last_query, source, code.binary("add", first, lane), self.lanes)
             for column, count in self.groups(width, self.lanes):
                 (mask,) = masks(count, self.lanes)
-                block = [load(code, step(code, row, self.element, column), self.element, self.lanes, mask) for row in rows]
+                pieces = [step(code, row, self.element, column) for row in rows]
+                block = [load(code, piece, self.element, self.lanes, mask) for piece in pieces]
                 start = self.block_row(target, column, lane)
                 for feature, vector in enumerate(transposed(code, block)[:count]):
                     store(code, vector, self.block_row(start, feature))
 
-    def unpack(self, source: Register, width: int, target: Rows, first: Register, factors: Register | None = None) -> None:
+    def unpack(
+        self, source: Register, width: int, target: Rows, first: Register, factors: Register | None = None
+    ) -> None:
         """The inverse of ``pack``; each query's row is multiplied by its one of ``factors``."""
         code = self.code
         with code.loop(number(0), number(self.block), self.lanes, nonempty=True) as lane:
@@ -157,7 +162,8 @@ class AttentionWriter:
             for column, count in self.groups(width, self.lanes):
                 (mask,) = masks(count, self.lanes)
                 start = self.block_row(source, column, lane)
-                block = [load(code, self.block_row(start, feature), self.element, self.lanes) for feature in range(count)]
+                pieces = [self.block_row(start, feature) for feature in range(count)]
+                block = [load(code, piece, self.element, self.lanes) for piece in pieces]
                 if factors is not None:
                     block = [code.binary("fmul", vector, factor) for vector in block]
                 block += block[:1] * (self.lanes - count)
@@ -261,7 +267,7 @@ class AttentionWriter:
         start: Register,
         count: Register,
     ) -> None:
-        """Add to ``count`` rows of ``target`` from ``start`` on the weights of all ``queries`` times rows of ``source``."""
+        """Add to ``count`` rows of ``target`` from ``start`` on: weights of all ``queries`` times rows of ``source``."""
         code, tile = self.code, self.tile
         last_key = code.binary("sub", code.binary("add", start, count), number(1))
         with code.loop(number(0), count, tile.rows, nonempty=True) as row:

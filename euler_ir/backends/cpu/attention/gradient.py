@@ -8,10 +8,10 @@ those of queries in scratch memory.
 from __future__ import annotations
 
 from euler_ir.backends.cpu.attention.blocks import KEYS_PER_TILE, AttentionVariant, AttentionWriter, Rows
-from euler_ir.backends.cpu.attention.tiles import load, masks, number, step, store
+from euler_ir.backends.cpu.attention.tiles import load, masks, number, step, store, tile_of
 from euler_ir.backends.cpu.writer import Register, constant
 
-_PANELS = 2  # more queries in a block: fewer passes over the gradients of keys and values, more scratch memory
+_QUERIES = 32  # in a block at least: fewer would pass over the gradients of keys and values too often
 
 
 class GradientWriter(AttentionWriter):
@@ -20,7 +20,7 @@ class GradientWriter(AttentionWriter):
     views = ("query", "key", "value", "logsumexp", "d_output", "delta", "d_query", "d_key", "d_value")
 
     def __init__(self, variant: AttentionVariant) -> None:
-        super().__init__(variant, _PANELS)
+        super().__init__(variant, max(_QUERIES // tile_of(variant.dtype).columns, 1))
         code, width, value_width = self.code, variant.width, variant.value_width
         self.packed_query = self.scratch(width * self.block)
         self.packed_output = self.scratch(value_width * self.block)
@@ -89,9 +89,10 @@ class GradientWriter(AttentionWriter):
     def _weigh(self, count: Register, panel: Register, weights: Register, by_scores: Register) -> None:
         """From scores and products with values: the weights, and the gradient by the products of queries and keys."""
         code = self.code
+        rows = (step(code, row, self.element, panel) for row in (self.shifts, self.deltas))
         shifts, deltas = (
-            [load(code, p, self.element, self.lanes) for p in self.pointers(step(code, row, self.element, panel), self.tile.vectors)]
-            for row in (self.shifts, self.deltas)
+            [load(code, pointer, self.element, self.lanes) for pointer in self.pointers(row, self.tile.vectors)]
+            for row in rows
         )
         groups = code.binary("udiv", code.binary("add", count, number(self.tile.rows - 1)), number(self.tile.rows))
         with code.loop(number(0), code.binary("mul", groups, number(self.tile.rows)), 1, nonempty=True) as row:
