@@ -52,6 +52,8 @@ def measure_ceilings(threads: int | None = None) -> Ceilings:
     code = LoadedCode([compile_object(_text())], ["eir_fma", "eir_read", "eir_triad"])
     nbytes = min(max(4 * last_cache_bytes(), _SMALLEST_SHARE) * pool.threads, _LARGEST_ARRAY)
     arrays = [allocate_pages(nbytes) for _ in range(3)]
+    for array in arrays:
+        array.fill(1)  # memory that nobody has written to is one page of zeros, read from the cache again and again
     sink = allocate_pages(64 * pool.threads)
     argument = (ctypes.c_void_p * 5)(nbytes // 256, sink.ctypes.data, *(array.ctypes.data for array in arrays))
 
