@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import compile, infer, kernels, memory, page, train
-from benchmarks.machine import best_of, environment, measured_ceilings
+from benchmarks.machine import environment, with_ceilings
 from benchmarks.peers import absence, is_installed
 from benchmarks.remote import PeerError
 
@@ -35,14 +35,10 @@ def _measure(options, command):
         if not is_installed(peer):
             print(absence(peer), file=sys.stderr)
     peers = tuple(peer for peer in options.peers if is_installed(peer))
-    record = {
-        "table": options.table,
-        "command": " ".join(command),
-        "environment": environment(options.threads),
-        "ceilings": measured_ceilings(options.threads),
-        "results": table.measure(options.only, peers, options.threads, options.rounds),
-    }
-    record["ceilings"] = best_of(record["ceilings"], measured_ceilings(options.threads))
+    record = {"table": options.table, "command": " ".join(command), "environment": environment(options.threads)}
+    record["results"], record["ceilings"] = with_ceilings(
+        options.threads, lambda: table.measure(options.only, peers, options.threads, options.rounds)
+    )
     # Written before it is shown: what was measured is not lost to a mistake in a table.
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)

@@ -51,23 +51,34 @@ def _machine():
     }
 
 
-def measured_ceilings(threads):
-    """Rates of this machine as a dictionary (see euler_ir's Ceilings), and `one_thread` of them."""
-    with Remote("euler_ir", _Ceilings) as remote:
-        return {**remote.call("of", threads), "one_thread": remote.call("of", 1)}
+class Ceilings:
+    """The best rates of the machine seen so far, on ``threads`` threads and on one; for a process of its own."""
 
+    def __init__(self, threads):
+        self._seen = dict.fromkeys((threads, 1))
+        self._threads = threads
 
-def best_of(before, after):
-    """The higher of each rate: what else runs on the machine only ever lowers one."""
-    return {
-        name: best_of(rate, after[name]) if isinstance(rate, dict) else max(rate, after[name])
-        for name, rate in before.items()
-    }
-
-
-class _Ceilings:
-    def of(self, threads):
+    def measure(self):
+        """Measure them once more: what else runs on the machine only ever lowers one."""
         from euler_ir.backends.cpu.ceilings import measure_ceilings
 
-        ceilings = measure_ceilings(threads)
-        return {**dataclasses.asdict(ceilings), "bandwidth": ceilings.bandwidth}
+        for threads, best in self._seen.items():
+            measured = measure_ceilings(threads)
+            self._seen[threads] = measured if best is None else best.best(measured)
+
+    def rates(self):
+        """Those of euler_ir's Ceilings as a dictionary, and `one_thread` of them."""
+        all_threads, one = (
+            {**dataclasses.asdict(self._seen[threads]), "bandwidth": self._seen[threads].bandwidth}
+            for threads in (self._threads, 1)
+        )
+        return {**all_threads, "one_thread": one}
+
+
+def with_ceilings(threads, measure):
+    """What ``measure()`` returns, and the machine's rates, measured before and after it."""
+    with Remote("euler_ir", Ceilings, threads) as remote:
+        remote.call("measure")
+        measured = measure()
+        remote.call("measure")
+        return measured, remote.call("rates")

@@ -11,7 +11,7 @@ from benchmarks import __main__ as command_line
 from benchmarks import compile as compile_table
 from benchmarks import euler_kernels, infer, kernel_cases, kernels, memory, page, peers, timing, train
 from benchmarks.kernel_cases import Case
-from benchmarks.machine import best_of, environment
+from benchmarks.machine import Ceilings, environment, with_ceilings
 from benchmarks.peers import BASELINE
 from benchmarks.remote import PeerError, Remote
 from benchmarks.report import Table, number, spread
@@ -37,7 +37,8 @@ def small(kind):
 @pytest.fixture
 def quick(monkeypatch):
     """Ceilings that take no time."""
-    monkeypatch.setattr(command_line, "measured_ceilings", lambda threads: {**CEILINGS, "one_thread": CEILINGS})
+    rates = {**CEILINGS, "one_thread": CEILINGS}
+    monkeypatch.setattr(command_line, "with_ceilings", lambda threads, measure: (measure(), rates))
 
 
 # -- training step and memory ------------------------------------------------------------------------------------------
@@ -344,9 +345,23 @@ def test_numbers_are_short():
     assert command_line._short({"a": [1.23456789, 3, "x"]}) == {"a": [1.23457, 3, "x"]}
 
 
-def test_ceilings_are_the_best_seen():
-    before, after = ({"fma": a, "one_thread": {"fma": b}} for a, b in ((3, 1), (2, 2)))
-    assert best_of(before, after) == {"fma": 3, "one_thread": {"fma": 2}}
+def test_ceilings_are_measured_before_and_after():
+    measured, rates = with_ceilings(2, lambda: "measured")
+    assert measured == "measured" and (rates["threads"], rates["one_thread"]["threads"]) == (2, 1)
+    for each in (rates, rates["one_thread"]):
+        assert each["bandwidth"] == max(each["read"], each["triad"]) > 0 and each["fma"] > 0
+
+
+def test_the_best_ceilings_count(monkeypatch):
+    from euler_ir.backends.cpu import ceilings
+
+    runs = iter([(5.0, 1.0, 3.0), (1.0, 1.0, 1.0), (4.0, 2.0, 3.0), (2.0, 2.0, 2.0)])
+    monkeypatch.setattr(ceilings, "measure_ceilings", lambda threads: ceilings.Ceilings(threads, *next(runs)))
+    seen = Ceilings(2)
+    seen.measure()
+    seen.measure()
+    rates = seen.rates()
+    assert (rates["fma"], rates["read"], rates["bandwidth"], rates["one_thread"]["fma"]) == (5.0, 2.0, 3.0, 2.0)
 
 
 def test_the_page_says_all_of_each_run(tmp_path):

@@ -30,7 +30,11 @@ def test_every_block_is_read_and_written(threads):
     assert sink.sum() == y.sum() + begun
 
 
-def test_measured_once():
+def test_measured():
     measured = ceilings.measure_ceilings(1)
-    assert measured is ceilings.measure_ceilings(1) and measured.threads == 1
-    assert min(measured.fma, measured.read, measured.triad) > 0
+    assert measured.threads == 1 and min(measured.fma, measured.read, measured.triad) > 0
+
+
+def test_the_best_of_two_is_the_higher_of_each_rate():
+    first, second = ceilings.Ceilings(2, 5.0, 1.0, 3.0), ceilings.Ceilings(2, 4.0, 2.0, 3.0)
+    assert first.best(second) == second.best(first) == ceilings.Ceilings(2, 5.0, 2.0, 3.0)

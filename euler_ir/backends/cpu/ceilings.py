@@ -26,8 +26,8 @@ _LARGEST_ARRAY = 1 << 30
 class Ceilings:
     """Rates of ``threads`` threads together: f32 multiply-adds in GFLOP/s, the others in GB/s out of cache.
 
-    ``read`` sums an array. ``triad`` is a = b + s c (McCalpin's STREAM): three arrays count, not that the machine may
-    read the target before it is written.
+    ``read`` sums an array. ``triad`` is a = b + s c (McCalpin's STREAM), written around the caches, so that the target
+    is not read before.
     """
 
     threads: int
@@ -40,16 +40,19 @@ class Ceilings:
         """The better of the two, GB/s: no kernel that goes through memory once can be expected to beat it."""
         return max(self.read, self.triad)
 
+    def best(self, other: Ceilings) -> Ceilings:
+        """The higher of each rate, of two measurements on the same number of threads."""
+        rates = (max(getattr(self, name), getattr(other, name)) for name in ("fma", "read", "triad"))
+        return Ceilings(self.threads, *rates)
+
     def least_seconds(self, nbytes: int, flops: int) -> float:
         """The time below which ``nbytes`` do not move nor ``flops`` f32 operations get done: the roofline."""
         return max(nbytes / self.bandwidth, flops / self.fma) / 1e9
 
 
-@functools.cache
 def measure_ceilings(threads: int | None = None) -> Ceilings:
-    """The Ceilings of ``threads`` threads (by default all cores), once a process: it takes half a second."""
-    pool = get_pool(threads)
-    code = LoadedCode([compile_object(_text())], ["eir_fma", "eir_read", "eir_triad"])
+    """The Ceilings of ``threads`` threads (by default all cores), measured now, in less than half a second."""
+    pool, code = get_pool(threads), _code()
     nbytes = min(max(4 * last_cache_bytes(), _SMALLEST_SHARE) * pool.threads, _LARGEST_ARRAY)
     arrays = [allocate_pages(nbytes) for _ in range(3)]
     for array in arrays:
@@ -70,6 +73,11 @@ def measure_ceilings(threads: int | None = None) -> Ceilings:
     return Ceilings(pool.threads, rate("eir_fma", flops), rate("eir_read", nbytes), triad)
 
 
+@functools.cache
+def _code() -> LoadedCode:
+    return LoadedCode([compile_object(_text())], ["eir_fma", "eir_read", "eir_triad"])
+
+
 def _text() -> str:
     """``eir_fma``, ``eir_read`` and ``eir_triad`` for a worker pool.
 
@@ -87,9 +95,9 @@ def _text() -> str:
         read += [places["y"], loads["y"], f"%b{n} = fadd {vector} %a{n}, %y{n}"]
         triad += [*places.values(), *loads.values()]
         triad.append(f"%x{n} = {multiply_add} %z{n}, {vector} {three}, {vector} %y{n})")
-        triad.append(f"store {vector} %x{n}, ptr %x{n}.at")
+        triad.append(f"store {vector} %x{n}, ptr %x{n}.at, align {vector_bytes()}, !nontemporal !0")
     return (
-        f"declare {vector} {fused}({vector}, {vector}, {vector})\n"
+        f"declare {vector} {fused}({vector}, {vector}, {vector})\n!0 = !{{i32 1}}\n"
         + _function("eir_fma", lanes, "0", str(_FMA_STEPS), fma, _CHAINS)
         + _function("eir_read", lanes, "%begin", "%end", read, len(parts))
         + _function("eir_triad", lanes, "%begin", "%end", triad, 0)
