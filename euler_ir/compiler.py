@@ -15,7 +15,8 @@ from euler_ir.backends.base import Run
 from euler_ir.dtypes import as_dtype, convert
 from euler_ir.errors import DTypeError, ExecutionError, GraphError, LoweringError
 from euler_ir.graph import Graph, Value
-from euler_ir.passes.fuse import FusedGraph, fuse
+from euler_ir.passes.fuse import fuse
+from euler_ir.passes.groups import FusedGraph
 from euler_ir.passes.manager import OnPass, Pass, PassManager
 from euler_ir.passes.pipeline import PIPELINE
 from euler_ir.passes.rematerialize import Rematerialize

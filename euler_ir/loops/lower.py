@@ -29,7 +29,7 @@ from euler_ir.loops.kernel import (
 )
 from euler_ir.loops.merge_axes import merge_axes
 from euler_ir.ops.indexing import starts_of
-from euler_ir.passes.fuse import Group, frame_axes
+from euler_ir.passes.groups import Group, frame_axes
 
 MAX_LOCAL_BYTES = 32768
 """Largest row of intermediate values that a nest keeps for a later phase instead of computing it again."""

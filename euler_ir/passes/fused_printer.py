@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from euler_ir.graph import Op, Value
-from euler_ir.passes.fuse import FusedGraph, Group, frame_axes, is_in_memory
+from euler_ir.passes.groups import FusedGraph, Group, frame_axes, is_in_memory
 from euler_ir.text.printer import op_text, origin_text, value_names, word
 
 

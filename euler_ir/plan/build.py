@@ -10,7 +10,7 @@ from euler_ir.loops.kernel import Kernel
 from euler_ir.loops.lower import lower
 from euler_ir.ops.indexing import starts_of
 from euler_ir.passes.attention_calls import AttentionCall
-from euler_ir.passes.fuse import FusedGraph, Group, is_in_memory
+from euler_ir.passes.groups import FusedGraph, Group, is_in_memory
 from euler_ir.passes.views import MatrixView
 from euler_ir.plan.epilogues import Unit, units
 from euler_ir.plan.in_place import Accesses

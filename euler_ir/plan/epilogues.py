@@ -13,7 +13,7 @@ from euler_ir.graph import Value
 from euler_ir.index import Index, linearize
 from euler_ir.loops.kernel import Compute, Constant, IndexValue, Load, Nest, Store
 from euler_ir.loops.lower import LoweredGroup, lower
-from euler_ir.passes.fuse import Group
+from euler_ir.passes.groups import Group
 from euler_ir.passes.library_calls import MatmulCall
 from euler_ir.plan.in_place import Accesses
 

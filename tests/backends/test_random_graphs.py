@@ -8,7 +8,7 @@ from random_graphs import RandomGraph, random_graph, random_graphs
 import euler_ir as ei
 from euler_ir.loops import lower
 from euler_ir.loops.verify import verify_kernel
-from euler_ir.passes import fuse, legalize, parallelism
+from euler_ir.passes import fuse, legalize, parallelism, stored_values
 from euler_ir.plan import schedule
 from euler_ir.plan.memory import check_memory
 
@@ -55,7 +55,8 @@ def tight_limits(monkeypatch):
     for module, limits in {
         parallelism: dict(SMALL_FRAME=4, LANES=2),
         legalize: dict(LANES=2),
-        fuse: dict(MAX_OPS=7, MAX_INLINE_SIZE=3, MAX_REPEATED=5),
+        fuse: dict(MAX_OPS=7, MAX_INLINE_SIZE=3),
+        stored_values: dict(MAX_REPEATED=5),
         lower: dict(MAX_LOCAL_BYTES=32),
         schedule: dict(WINDOW=2),
     }.items():

@@ -179,6 +179,8 @@ class _Emitter:
             self._statements(once)
             action = functools.partial(self._statements, each)
             self._steps(axis, width, column, whole_end, False, action)
+            if width == 1:
+                return
             with code.when(code.compare("icmp ne", rest, constant(0, "i64"))):
                 lanes = lane_constants(list(range(width)), "i64")
                 self._at(axis, width, whole_end, code.compare("icmp ult", lanes, rest), action)

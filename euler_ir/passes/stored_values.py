@@ -1,0 +1,209 @@
+"""What is put into memory: values that other groups read, unless these compute them again, and the inputs of groups.
+
+Reading a value costs memory traffic, computing it again costs work and whatever that reads: a value is stored when it
+has to be. Products make operands themselves where that is cheap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+from euler_ir.graph import Op, Value
+from euler_ir.passes.groups import Group, Grouping, root_of, without_ones
+from euler_ir.passes.views import MatrixView
+
+MAX_RECOMPUTED_WORK = 8
+"""Work (see ``_cost``) that a group repeats rather than reading another group's intermediate from memory."""
+MAX_PROLOGUE_WORK = 4
+"""Work that a product repeats for every thread, and whenever it packs an operand again."""
+MAX_REPEATED = 24
+"""Operators of other groups that a group computes for one value, also when that moves them and repeats no work."""
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """What it takes to compute a value outside of its group: work, operators, tensors read that are not small, and of
+    those the ones that are not in memory yet.
+    """
+
+    work: int
+    count: int
+    tensors: tuple[Value, ...]
+    brought: tuple[Value, ...]
+
+
+def choose_stored(grouping: Grouping) -> None:
+    """Decide what each group of ``grouping`` writes to memory and what it reads from there; drops groups that are idle."""
+    _Choice(grouping).run()
+
+
+class _Choice:
+    def __init__(self, grouping: Grouping) -> None:
+        self.grouping = grouping
+        self.home = grouping.home
+        self.stored = grouping.stored
+        self.movable: dict[Value, Group] = {}
+        self.repeatable: dict[Value, Repetition] = {}
+
+    def run(self) -> None:
+        self._choose_recomputed()
+        self._choose_prologues()
+        self._find_inputs()
+
+    def _choose_recomputed(self) -> None:
+        """Decide for each value that another group reads: put into memory, or computed again by its readers."""
+        readers: dict[Value, list[tuple[Group, Op]]] = {}
+        for group in self.grouping.groups:
+            for op in group.ops if group.call is None else ():
+                for base in self.grouping.bases(op):
+                    readers.setdefault(base, []).append((group, op))
+        self._find_movable(readers)
+        for group in self.grouping.groups:
+            for op in group.ops if group.kind in ("pointwise", "reduction") else ():
+                if op.result in self.stored:
+                    continue
+                again = self._work_again(op, group)
+                if again is not None:
+                    self.repeatable[op.result] = again
+                if any(reader is not group for reader, _ in readers.get(op.result, ())):
+                    self.stored.update(dict.fromkeys((op.result,) if again is None else again.brought))
+
+    def _find_movable(self, readers: dict[Value, list[tuple[Group, Op]]]) -> None:
+        """Find the values that serve one other group alone, of no more points: computing them there costs nothing.
+
+        Most of these are parts of gradients that need only what the forward pass has in memory anyway.
+        """
+        for group in self.grouping.groups:
+            for op in reversed(group.ops):
+                value = op.result
+                if value in self.stored or value not in readers:
+                    continue
+                targets = {
+                    reader if reader is not group else self.movable.get(reading.result, group)
+                    for reader, reading in readers[value]
+                }
+                if len(targets) == 1 and group not in targets:
+                    (target,) = targets
+                    if math.prod(target.frame) <= value.size:
+                        self.movable[value] = target
+
+    def _work_again(self, op: Op, group: Group) -> Repetition | None:
+        """What computing ``op`` in another group takes; None when it is too much.
+
+        The tensors that it reads, but for small ones, may together be hardly larger than its value, so that no more
+        memory is read than the value itself would take, and they must be in memory anyway.
+        """
+        if op.definition.family != "elementwise":
+            return None
+        work, count = 0 if op.result in self.movable else _cost(op), self.grouping.size(op)
+        tensors: dict[Value, None] = {}
+        brought: dict[Value, None] = {}
+        for base, times in Counter(base for base, _ in self.grouping.accesses(op, group.roots[op.result])).items():
+            if base in self.repeatable:
+                again = self.repeatable[base]
+                work, count = work + times * again.work, count + times * again.count
+                tensors.update(dict.fromkeys(again.tensors))
+                brought.update(dict.fromkeys(again.brought))
+            elif base.size * 8 > op.result.size:
+                if self.home.get(base) is group and base not in self.stored:
+                    if op.result not in self.movable or base.size > op.result.size:
+                        return None
+                    brought[base] = None  # what moves reads this instead of being stored itself
+                tensors[base] = None
+        read = sum(tensor.size for tensor in tensors)
+        fits = work <= MAX_RECOMPUTED_WORK and count <= MAX_REPEATED and read * 4 <= op.result.size * 5
+        return Repetition(work, count, tuple(tensors), tuple(brought)) if fits else None
+
+    def _choose_prologues(self) -> None:
+        """Let products make the operands that nothing else reads, where that takes little work on what is in memory
+        anyway: a layer norm of known statistics, a cast, a rectifier.
+        """
+        products: dict[Value, list[Group]] = {}
+        read: set[Value] = set(self.grouping.results)
+        for group in self.grouping.groups:
+            if group.kind == "matmul":
+                for view in (group.call.left, group.call.right):
+                    products.setdefault(view.source, []).append(group)
+                    if not _is_whole(view) or group.call.batch or group.call.left.source is group.call.right.source:
+                        read.add(view.source)
+            elif group.call is not None:
+                read.update(group.call.sources)
+            else:
+                read.update(base for op in group.ops for base in self.grouping.bases(op))
+        for value, calls in products.items():
+            home = self.home.get(value)
+            if value in read or home is None or home.kind not in ("pointwise", "reduction") or self.grouping.is_epilogue(home):
+                continue
+            again = self._work_again(value.op, home)
+            if again is None or again.work > MAX_PROLOGUE_WORK or not self._is_plain(value):
+                continue
+            self.stored.update(dict.fromkeys(again.brought))
+            del self.stored[value]
+            for group in calls:
+                made = Group("pointwise", value.shape, group.order, ops=[value.op], outputs=(value,))
+                made.roots[value] = root_of(value.shape, made, full=True)
+                group.prologues[value] = made
+
+    def _is_plain(self, value: Value) -> bool:
+        """Whether ``value`` is made, element by element, of what has its shape or is broadcast to it."""
+        pending, seen = [value], set()
+        while pending:
+            op = pending.pop().op
+            if op in seen:
+                continue
+            seen.add(op)
+            if op.definition.family != "elementwise" and op.name not in ("broadcast", "reshape", "constant"):
+                return False
+            if op.name == "reshape" and without_ones(op.result.shape) != without_ones(op.operands[0].shape):
+                return False
+            pending += [
+                operand
+                for operand in op.operands
+                if operand in self.grouping.inline_size or (operand in self.repeatable and operand not in self.stored)
+            ]
+        return True
+
+    def _find_inputs(self) -> None:
+        """Fill in what each group reads from and writes to memory, readers before what they read; drop idle groups."""
+        for group in reversed(self.grouping.groups):
+            if group.call is not None:
+                for prologue in group.prologues.values():
+                    prologue.inputs = self._inputs(prologue)
+                group.inputs = group.read_by_call
+                group.outputs = tuple(dict.fromkeys(group.call.results))
+                continue
+            group.outputs = tuple(op.result for op in group.ops if op.result in self.stored)
+            group.inputs = self._inputs(group)
+        self.grouping.groups = [group for group in self.grouping.groups if group.outputs]
+
+    def _inputs(self, group: Group) -> tuple[Value, ...]:
+        """What ``group`` reads to make its outputs; has it stored."""
+        found: dict[Value, None] = {}
+        pending = [operand for value in reversed(group.outputs) for operand in reversed(value.op.operands)]
+        seen: set[Value] = set()
+        while pending:
+            value = pending.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            home = self.home.get(value)
+            # An operator without a group may have been put into memory for a later reader: too late for this one.
+            inline = value in self.grouping.inline_size and (home is None or home.order > group.order)
+            if home is group or inline or (value in self.repeatable and value not in self.stored):
+                pending.extend(reversed(value.op.operands))
+            else:
+                found[value] = None
+                if home is not None:
+                    self.stored[value] = None
+        return tuple(found)
+
+
+def _is_whole(view: MatrixView) -> bool:
+    """Whether ``view`` shows all of a value, its last axis, of several elements, as rows or as columns of the matrix."""
+    return view.offset == 0 and view.leading == view.source.shape[-1] > 1
+
+
+def _cost(op: Op) -> int:
+    return 5 if op.definition.is_expensive else 1
