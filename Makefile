@@ -1,15 +1,16 @@
-# make train       install, train the nano GPT-2 on the Shakespeare of this repository, and sample from it
-# make test        the tests that every change must pass
-# make test-slow   the longer ones
-# make check       the table of gradients against finite differences
-# make benchmarks  all tables beside torch, kept in docs/benchmarks, and their page; a quarter of an hour, best alone
+# make train          install, train the nano GPT-2 on the Shakespeare of this repository, and sample from it
+# make test           the tests that every change must pass
+# make test-slow      the longer ones
+# make test-threads   all quick tests with 1, 2 and 3 worker threads
+# make check          the table of gradients against finite differences
+# make benchmarks     all tables beside torch, kept in docs/benchmarks, and their page; a quarter of an hour, best alone
 
 PYTHON ?= python3
 OUT ?= out/gpt2-nano
 ARGS ?=
 PROMPT ?= KING
 
-.PHONY: train test test-slow check benchmarks
+.PHONY: train test test-slow test-threads check benchmarks
 
 # A run that is there already is continued; to train anew, give another OUT.
 train: .venv/installed
@@ -21,6 +22,9 @@ test: .venv/installed-test
 
 test-slow: .venv/installed-test
 	.venv/bin/python -m pytest -q -n auto -m slow
+
+test-threads: .venv/installed-test
+	for threads in 1 2 3; do .venv/bin/python -m pytest -q -n auto -m "not slow" --threads $$threads || exit 1; done
 
 check: .venv/installed
 	.venv/bin/python -m models.gradient_check

@@ -18,7 +18,7 @@ import secrets
 import stat
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,29 +71,17 @@ def load(kind: str, *key: str) -> bytes | None:
     name = _entry_name(kind, key)
     try:
         with _opened(path) as directory:
-            content = _read(name, directory)
+            return _payload(name, directory)
     except FileNotFoundError:
         return None
     except OSError as error:
         _warn_once(path, error)
         return None
-    start = len(_MAGIC) + _DIGEST_BYTES
-    payload = content[start:]
-    return payload if content[:start] == _header(name, payload) else None
 
 
 def store(data: bytes, kind: str, *key: str) -> None:
     """Keep ``data`` under ``kind`` and ``key``, in place of what may be there."""
-    path = folder()
-    if path is None:
-        return
-    name = _entry_name(kind, key)
-    try:
-        with _opened(path, create=True) as directory:
-            _write(name, _header(name, data) + data, directory)
-            _keep_within_limit(directory, len(data))
-    except OSError as error:
-        _warn_once(path, error)
+    _store(data, _entry_name(kind, key), os.replace)
 
 
 def load_fact(kind: str, *key: str):
@@ -102,9 +90,14 @@ def load_fact(kind: str, *key: str):
     return None if data is None else json.loads(data)
 
 
-def store_fact(fact, kind: str, *key: str) -> None:
-    """As `store`, of a value that JSON holds: numbers, strings, None, lists and dicts of them."""
-    store(json.dumps(fact).encode(), kind, *key)
+def store_fact(fact, kind: str, *key: str):
+    """Keep a value that JSON holds, numbers, strings, None, lists and dicts of them, unless there is one already.
+
+    Returns the one that is kept, None if none can be: of all who find out the same thing at once, each gets one answer.
+    """
+    if load(kind, *key) is None:
+        _store(json.dumps(fact).encode(), _entry_name(kind, key), _link_unless_there)
+    return load_fact(kind, *key)
 
 
 @dataclass(frozen=True)
@@ -172,6 +165,14 @@ def _is_ours(status: os.stat_result) -> bool:
     return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
+def _payload(name: str, directory: int) -> bytes | None:
+    """What an entry holds; None for one that is damaged."""
+    content = _read(name, directory)
+    start = len(_MAGIC) + _DIGEST_BYTES
+    payload = content[start:]
+    return payload if content[:start] == _header(name, payload) else None
+
+
 def _read(name: str, directory: int) -> bytes:
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     with open(descriptor, "rb") as file:
@@ -185,7 +186,30 @@ def _read(name: str, directory: int) -> bytes:
         return file.read()
 
 
-def _write(name: str, content: bytes, directory: int) -> None:
+def _store(data: bytes, name: str, put: Callable[..., None]) -> None:
+    """``put`` gives a file its name, as `os.replace` does."""
+    path = folder()
+    if path is None:
+        return
+    try:
+        with _opened(path, create=True) as directory:
+            _write(name, _header(name, data) + data, directory, put)
+            _keep_within_limit(directory, len(data))
+    except OSError as error:
+        _warn_once(path, error)
+
+
+def _link_unless_there(unfinished: str, name: str, src_dir_fd: int, dst_dir_fd: int) -> None:
+    try:
+        os.link(unfinished, name, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+    except FileExistsError:
+        if _payload(name, dst_dir_fd) is None:
+            os.replace(unfinished, name, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+            return
+    _remove(unfinished, src_dir_fd)
+
+
+def _write(name: str, content: bytes, directory: int, put: Callable[..., None]) -> None:
     """Under another name first, so that no reader sees half an entry, whenever this process is stopped."""
     unfinished = f"{name}.{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -194,7 +218,7 @@ def _write(name: str, content: bytes, directory: int) -> None:
             file.write(content)
         # It is gone when another process has cleared the cache meanwhile.
         with contextlib.suppress(FileNotFoundError):
-            os.replace(unfinished, name, src_dir_fd=directory, dst_dir_fd=directory)
+            put(unfinished, name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
         _remove(unfinished, directory)
         raise

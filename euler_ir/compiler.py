@@ -127,6 +127,11 @@ class Executable:
         Outputs are new arrays, which no later call overwrites; updates are written into ``state``. Raises ExecutionError
         for a missing or unknown input, a wrong shape, a dtype that does not convert, or an index out of range. After
         the last, updates may have been written: keep ``state.copy()`` where inputs are not to be trusted.
+
+        On 'cpu' a signal is handled before or after a run, never within: once KeyboardInterrupt was raised here,
+        ``state`` holds either all updates of the call or none, and works on. 'reference' may stop between two of them.
+        Python threads may call one executable, or several, at once. They take turns where these share worker threads,
+        but nothing keeps apart calls that update a State and others that read it at the same time: see `State`.
         """
         run, updated = self._bind(state)
         arrays = {}

@@ -17,7 +17,10 @@ from euler_ir.pages import allocate_pages
 class State(Mapping):
     """Arrays by name. Compiled graphs read them and write their updates into them in place.
 
-    Reading gives the live array; writing copies into it, so that its address never changes.
+    Reading gives the live array; writing copies into it, so that its address never changes. There is no lock: while a
+    step updates a State, another Python thread sees some arrays or elements as they were and some as they will be. Let
+    only one thread at a time use a State that is updated; any number may read one that is not. A fork waits for the end
+    of the steps that run, so that a child finds each State between two steps.
     """
 
     def __init__(self) -> None:

@@ -3,11 +3,18 @@ import tempfile
 
 import pytest
 
+from euler_ir.backends.cpu.worker_pool import THREADS_VARIABLE
 from euler_ir.cache import FOLDER_VARIABLE
+
+
+def pytest_addoption(parser):
+    parser.addoption("--threads", help="worker threads of programs that ask for no number (default: all cores)")
 
 
 def pytest_configure(config):
     """One cache a session, shared by the processes of `-n`: the user's own is neither read nor written."""
+    if config.option.threads is not None:
+        os.environ[THREADS_VARIABLE] = config.option.threads
     if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="euler_ir_cache_")
         os.environ[FOLDER_VARIABLE] = folder.name

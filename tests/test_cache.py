@@ -70,6 +70,35 @@ def test_facts(fact):
     assert cache.load_fact("product", "256x768x50257", "3 threads") is None
 
 
+def test_the_first_answer_is_everybodys(folder):
+    """Two who tried the same thing at once must not go by two answers; a damaged one is nobody's."""
+    assert cache.store_fact("first", "product") == "first"
+    assert cache.store_fact("second", "product") == cache.load_fact("product") == "first"
+    path = only_entry(folder)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert cache.store_fact("third", "product") == cache.load_fact("product") == "third"
+    assert only_entry(folder) == path
+
+
+def settle(number, barrier):
+    barrier.wait()
+    return [cache.store_fact(number, "product", str(key)) for key in range(100)]
+
+
+def test_processes_that_find_out_the_same_thing_at_once_agree():
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, concurrent.futures.ProcessPoolExecutor(3, context) as processes:
+        barrier = manager.Barrier(3)
+        answers = [processes.submit(settle, number, barrier) for number in range(3)]
+        first, *others = (answer.result(timeout=60) for answer in answers)
+    assert None not in first and all(other == first for other in others)
+
+
+def test_no_answer_is_kept_where_none_can_be(monkeypatch):
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, "off")
+    assert cache.store_fact("first", "product") is None
+
+
 @pytest.mark.usefixtures("no_warning")
 def test_nobody_else_can_write_or_read_entries(folder):
     before = os.umask(0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,6 +23,20 @@ from euler_ir import cache
 from euler_ir.errors import LoweringError
 
 _lock = threading.RLock()
+
+
+def _wait_for_llvm() -> None:
+    """Before a fork: the child has no thread that would ever finish what another one has begun."""
+    _lock.acquire()
+    llvm.ffi.lib._lock.__enter__()
+
+
+def _release_llvm() -> None:
+    llvm.ffi.lib._lock.__exit__()
+    _lock.release()
+
+
+os.register_at_fork(before=_wait_for_llvm, after_in_parent=_release_llvm, after_in_child=_release_llvm)
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,8 @@ def is_for_openblas(step: MatmulStep, seconds: Callable[[Plan, bool], float]) ->
     found = cache.load_fact(*key)
     if found is None:
         plan = _alone(step)
-        found = {"generated": seconds(plan, False), "openblas": seconds(plan, True)}
-        cache.store_fact(found, *key)
-    return found["openblas"] < _MARGIN * found["generated"]
+        found = cache.store_fact({"generated": seconds(plan, False), "openblas": seconds(plan, True)}, *key)
+    return found is not None and found["openblas"] < _MARGIN * found["generated"]
 
 
 def _signature(step: MatmulStep) -> str:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
-import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from itertools import starmap
 
@@ -52,8 +49,6 @@ class CpuProgram(Program):
         self._address = self._code.address(STEP_SYMBOL)
         self._scratch = allocate_pages(self.scratch_bytes)
         self._constants = {self._writer.slots[number]: _pointer(array) for number, array in plan.constants.items()}
-        self._renew_lock()
-        _programs.add(self)
 
     def bind(self, kept: Mapping[int, np.ndarray]) -> Run:
         slots = self._writer.slots
@@ -76,8 +71,7 @@ class CpuProgram(Program):
         pointers[1] = ctypes.addressof(faults)
         for number, array in arrays.items():
             pointers[self._writer.slots[number]] = array.ctypes.data
-        with self._lock:
-            self.pool.run(self._address, ctypes.addressof(pointers))
+        self.pool.run(self._address, ctypes.addressof(pointers))
         for first, local in enumerate(faults) if any(faults) else ():
             if local:
                 raise_fault(self.plan, first + local - 1)
@@ -95,9 +89,6 @@ class CpuProgram(Program):
     def times(self) -> np.ndarray:
         return self._clock @ np.array([10**9, 1])
 
-    def _renew_lock(self) -> None:
-        self._lock = threading.RLock()
-
     def llvm_ir(self) -> str:
         """The LLVM IR of the step and of its loop nests, after the passes."""
         return "".join(starmap(optimized_ir, self._modules.items()))
@@ -105,18 +96,6 @@ class CpuProgram(Program):
     def assembly(self) -> str:
         """The assembly of the step and of its loop nests."""
         return "".join(starmap(assembly, self._modules.items()))
-
-
-_programs: weakref.WeakSet[CpuProgram] = weakref.WeakSet()
-
-
-def _renew_locks() -> None:
-    """In the child of a fork: a thread that is not there any more may have held them."""
-    for program in _programs:
-        program._renew_lock()
-
-
-os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _seconds(threads: int, plan: Plan, by_openblas: bool) -> float:

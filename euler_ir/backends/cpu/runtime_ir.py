@@ -18,7 +18,9 @@ Functions that it defines:
 from __future__ import annotations
 
 import platform
+import re
 import sys
+from dataclasses import dataclass
 
 from euler_ir.errors import LoweringError
 
@@ -26,10 +28,38 @@ _CACHE_LINE = 64
 _POOL_HEADER_BYTES = 4 * _CACHE_LINE
 _WORKER_BYTES = 16
 
-# Machine: the system call number of futex, and the instruction that tells the core that this is a spin loop.
+
+@dataclass(frozen=True)
+class _Machine:
+    """What differs: the number of the system call futex, how to tell the core that this is a spin loop, and how to put
+    the thread's settings of arithmetic aside for those of IEEE 754, and bring them back.
+    """
+
+    futex: int
+    relax: str
+    ieee: str
+    own: str
+
+
+# MXCSR 0x1f80 and FPCR 0: round to nearest, keep subnormal numbers, no traps.
 _MACHINES = {
-    "x86_64": (202, "call void @llvm.x86.sse2.pause()"),
-    "aarch64": (98, "call void @llvm.aarch64.hint(i32 1)"),
+    "x86_64": _Machine(
+        202,
+        "call void @llvm.x86.sse2.pause()",
+        """%own = alloca i32, align 4
+  %ieee = alloca i32, align 4
+  store i32 8064, ptr %ieee, align 4
+  call void @llvm.x86.sse.stmxcsr(ptr %own)
+  call void @llvm.x86.sse.ldmxcsr(ptr %ieee)""",
+        "call void @llvm.x86.sse.ldmxcsr(ptr %own)",
+    ),
+    "aarch64": _Machine(
+        98,
+        "call void @llvm.aarch64.hint(i32 1)",
+        """%own = call i64 @llvm.aarch64.get.fpcr()
+  call void @llvm.aarch64.set.fpcr(i64 0)""",
+        "call void @llvm.aarch64.set.fpcr(i64 %own)",
+    ),
 }
 
 
@@ -46,8 +76,9 @@ def runtime_ir() -> str:
             f"the CPU backend has no thread runtime for {sys.platform} on {machine}",
             hint="it needs Linux on x86-64 or aarch64",
         )
-    futex, relax = _MACHINES[machine]
-    return _TEXT.replace("FUTEX_NUMBER", str(futex)).replace("RELAX", relax)
+    its = _MACHINES[machine]
+    words = {"FUTEX_NUMBER": str(its.futex), "RELAX": its.relax, "IEEE_SETTINGS": its.ieee, "OWN_SETTINGS": its.own}
+    return re.sub("|".join(words), lambda match: words[match[0]], _TEXT)
 
 
 # A word that threads wait on lies on a cache line of its own, beside the number of its sleepers and the spins to make
@@ -140,6 +171,7 @@ done:
   ret void
 }
 
+; A library may have changed how the calling thread counts, and workers inherit what their first caller had.
 define internal void @perform(ptr %pool, i32 %thread) {
   %threads.at = getelementptr %pool, ptr %pool, i64 0, i32 1
   %threads = load i32, ptr %threads.at, align 4
@@ -148,7 +180,9 @@ define internal void @perform(ptr %pool, i32 %thread) {
   %argument.at = getelementptr %pool, ptr %pool, i64 0, i32 4
   %argument = load ptr, ptr %argument.at, align 8
   %barrier = getelementptr %pool, ptr %pool, i64 0, i32 6
+  IEEE_SETTINGS
   call void %function(i32 %thread, i32 %threads, ptr %argument, ptr %barrier)
+  OWN_SETTINGS
   call void @eir_barrier(ptr %barrier, i32 %threads)
   ret void
 }

@@ -51,7 +51,8 @@ class WorkerPool:
         """Call ``void function(i32 thread, i32 threads, ptr argument, ptr barrier)`` on every thread of the pool.
 
         The calling thread is thread 0; returns when all threads have. Runs of several Python threads take turns; a
-        signal is handled after the run. Raises ExecutionError if the threads cannot be started.
+        signal is handled before or after the run, and a fork waits for its end. Raises ExecutionError if the threads
+        cannot be started.
         """
         with self._lock:
             error = _runtime().run(self._memory, function_address, argument_pointer)
@@ -79,22 +80,35 @@ def get_pool(threads: int | None = None) -> WorkerPool:
         raise ExecutionError(f"a pool of {threads} threads cannot run anything", hint="ask for 1 thread or more")
     with _pools_lock:
         if threads not in _pools:
-            _pools[threads] = WorkerPool(threads)
+            _pools.setdefault(threads, WorkerPool(threads))
         return _pools[threads]
 
 
 _pools: dict[int, WorkerPool] = {}
-_pools_lock = threading.Lock()
+# A signal handler may ask for a pool in the middle of `get_pool`.
+_pools_lock = threading.RLock()
 
 
-def _reset_after_fork() -> None:
-    global _pools_lock
-    _pools_lock = threading.Lock()
+def _wait_for_runs() -> None:
+    """Before a fork: a child of the middle of a run would see half of its updates, and OpenBLAS's locks held."""
+    _pools_lock.acquire()
+    for pool in _pools.values():
+        pool._lock.acquire()
+
+
+def _let_run() -> None:
+    for pool in _pools.values():
+        pool._lock.release()
+    _pools_lock.release()
+
+
+def _reset_in_child() -> None:
+    _let_run()
     for pool in _pools.values():
         pool._reset()
 
 
-os.register_at_fork(after_in_child=_reset_after_fork)
+os.register_at_fork(before=_wait_for_runs, after_in_parent=_let_run, after_in_child=_reset_in_child)
 
 
 class _Runtime:
