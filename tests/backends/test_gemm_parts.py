@@ -2,12 +2,13 @@
 
 import ctypes
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
 from euler_ir.backends.cpu import jit
 from euler_ir.backends.cpu.gemm.pack import overrun, pack_ir, pack_symbol
-from euler_ir.backends.cpu.gemm.tile import best_tile, tile_ir, tile_symbol
+from euler_ir.backends.cpu.gemm.tile import Tile, best_tile, tile_ir, tile_symbol
 from euler_ir.dtypes import f32, f64
 
 DTYPES = {"f32": f32, "f64": f64}
@@ -68,3 +69,30 @@ def test_a_tile_multiplies_packed_panels(dtype, accumulate):
                 want = left[:, :rows].T.astype(np.float64) @ right[:, :columns] + accumulate * before[:, :columns]
                 np.testing.assert_allclose(result[:, :columns], want, rtol=0, atol=64 * np.finfo(tile.dtype.numpy).eps * 8)
                 np.testing.assert_array_equal(result[:, columns:], before[:, columns:])
+
+
+@pytest.mark.parametrize(
+    "triple, cpu, rows, lanes, multiply_add",
+    [
+        ("x86_64-unknown-linux-gnu", "haswell", 6, 8, "vfmadd"),
+        ("x86_64-unknown-linux-gnu", "skylake-avx512", 12, 16, "vfmadd"),
+        ("aarch64-unknown-linux-gnu", "neoverse-n1", 12, 4, "fmla"),
+    ],
+)
+def test_every_sum_of_a_tile_stays_in_a_register_on_other_machines_too(triple, cpu, rows, lanes, multiply_add):
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    tile = Tile(f32, rows, 2, lanes)
+    features = "-prefer-256-bit" if lanes == 16 else ""
+    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features, opt=2)
+    module = llvm.parse_assembly(tile_ir(tile, rows).module())
+    module.triple = triple
+    passes = llvm.create_new_module_pass_manager()
+    for add in ("sroa", "instruction_combine", "new_gvn", "simplify_cfg"):
+        getattr(passes, f"add_{add}_pass")()
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    passes.run(module, llvm.create_pass_builder(machine, options))
+    assembly = machine.emit_assembly(module)
+    # Four steps in the unrolled loop and one in that of the rest, each two vectors for every row.
+    assert assembly.count(multiply_add) == 5 * rows * 2
+    assert "Spill" not in assembly
