@@ -50,8 +50,8 @@ class _Builder:
         self.buffers: list[PlannedBuffer] = []
         self.buffer_of: dict[Value, int] = {}
         self.constants: dict[int, np.ndarray] = {}
-        self.prologue: list[Step] = []
-        self.epilogue: list[Step] = []
+        self.first_copies: list[CopyStep] = []
+        self.last_copies: list[CopyStep] = []
         self.faults: list[Fault] = []
         self.slots: list[Lifetime] = []
         self.slot_of: dict[int, int] = {}  # -1: in the arena, slot not chosen yet
@@ -66,7 +66,7 @@ class _Builder:
         outputs = self._place_outputs()
         phases = self._schedule(must_follow)
         self._place_intermediates(phases)
-        steps = [self.prologue, *([self._step(step) for step in phase] for phase in phases), self.epilogue]
+        steps = [self.first_copies, *([self._step(step) for step in phase] for phase in phases), self.last_copies]
         offsets, arena = assign_offsets(self.slots)
         buffers = [
             PlannedBuffer(b.name, b.type, b.place, offsets[self.slot_of[n]], b.first, b.last) if n in self.slot_of else b
@@ -139,7 +139,7 @@ class _Builder:
                 )
 
     def _may_overwrite(self, group: int, leaf: Value, value: Value) -> bool:
-        lowered, call = self.lowered[group], self.groups[group].call
+        lowered = self.lowered[group]
         if leaf in self.groups[group].read_by_call:
             return False
         if lowered is None:
@@ -152,10 +152,10 @@ class _Builder:
         if is_in_memory(value.op):
             saved = self._buffer(f"{value.name or value.op.name} before", value, "arena")
             self.slot_of[saved] = -1
-            self.prologue.append(CopyStep(self.buffer_of[value], saved))
-            self.epilogue.append(CopyStep(saved, target))
+            self.first_copies.append(CopyStep(self.buffer_of[value], saved))
+            self.last_copies.append(CopyStep(saved, target))
         else:
-            self.epilogue.append(CopyStep(self._computed(value), target))
+            self.last_copies.append(CopyStep(self._computed(value), target))
 
     def _computed(self, value: Value) -> int:
         """The buffer of a computed value, in the arena unless it has another place."""
@@ -169,9 +169,9 @@ class _Builder:
         for name, value in self.graph.outputs.items():
             outputs[name] = self._buffer(name, value, "output")
             if is_in_memory(value.op):
-                self.prologue.append(CopyStep(self.buffer_of[value], outputs[name]))
+                self.first_copies.append(CopyStep(self.buffer_of[value], outputs[name]))
             elif value in self.buffer_of:
-                self.epilogue.append(CopyStep(self.buffer_of[value], outputs[name]))
+                self.last_copies.append(CopyStep(self.buffer_of[value], outputs[name]))
             else:
                 self.buffer_of[value] = outputs[name]
         return outputs
@@ -214,9 +214,9 @@ class _Builder:
                 number = self.buffer_of[value]
                 self.readers.setdefault(number, []).append(position)
                 self.last[number] = max(self.last.get(number, 0), self.phase_of[position])
-        for step in self.epilogue:
+        for step in self.last_copies:
             self.last[step.source] = end
-        for step in self.prologue:
+        for step in self.first_copies:
             if self.slot_of.get(step.target) == -1:
                 self._new_slot(step.target, 0, end)
         for phase in phases:

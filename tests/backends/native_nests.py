@@ -6,7 +6,7 @@ import mmap
 
 import numpy as np
 
-from euler_ir.backends.cpu import codegen, jit
+from euler_ir.backends.cpu import codegen, jit, widths
 
 POISON = 0x5A
 MARGIN = 64
@@ -25,7 +25,7 @@ def run_native(nest, *inputs, in_place=frozenset()):
     code = _loaded(modules.texts[symbol], symbol)
     pointers = [ctypes.c_void_p] * (1 + len(nest.parameters))
     function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, *pointers)(code.address(symbol))
-    results = [_run(function, nest, inputs, split) for split in _splits(codegen.task_count(nest))]
+    results = [_run(function, nest, inputs, split) for split in _splits(widths.task_count(nest))]
     for other in results[1:]:
         for first, array in zip((*results[0][0], np.int32(results[0][1])), (*other[0], np.int32(other[1]))):
             assert first.tobytes() == array.tobytes(), "the result depends on how tasks are split"

@@ -155,7 +155,7 @@ def test_vectors_of_other_machines(monkeypatch, vector_bytes):
 def test_blocks_of_a_long_axis():
     size = 3 * 64 * 2 * LANES + 5
     nest = elementwise([f32, f32], (Compute("r", f32, "add", ("x0", "x1")),), "r", size)
-    assert codegen.task_count(nest) == 4
+    assert widths.task_count(nest) == 4
     check(nest)
 
 
@@ -291,7 +291,7 @@ def test_update_in_place():
     code = jit.LoadedCode([jit.compile_object(modules.texts[symbol])], [symbol])
     x, y = np.arange(size, dtype=np.float32), np.ones(size, np.float32)
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 4)(code.address(symbol))
-    function(0, codegen.task_count(nest), None, x.ctypes.data, y.ctypes.data, x.ctypes.data)
+    function(0, widths.task_count(nest), None, x.ctypes.data, y.ctypes.data, x.ctypes.data)
     np.testing.assert_array_equal(x, np.arange(size) + 1)
 
 
@@ -380,7 +380,7 @@ def test_no_points():
         body = (Load("a", f32, "x", nests.at(i, j)), Store("y", nests.at(i, j), "a"))
         for vector in (True, False):
             nest = Nest((Buffer("x", f32, 0, "input"), Buffer("y", f32, 0, "output")), (i, j), body, vector)
-            assert codegen.task_count(nest) == 0
+            assert widths.task_count(nest) == 0
             check(nest)
 
 

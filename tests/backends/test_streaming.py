@@ -6,7 +6,7 @@ import nests
 import numpy as np
 import pytest
 
-from euler_ir.backends.cpu import codegen, jit
+from euler_ir.backends.cpu import codegen, jit, widths
 from euler_ir.dtypes import f32
 from euler_ir.index import Axis, Index
 from euler_ir.loops.kernel import Buffer, Load, Nest, Store
@@ -63,7 +63,7 @@ def test_streaming_writes_the_same(all_outputs_are_large, nest, offset):
         output = memory[start : start + nest.parameters[-1].size * 4].view(np.float32)
         pointers = [array.ctypes.data for array in (*inputs, output)]
         function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * (1 + len(pointers)))
-        function(code.address("f"))(0, codegen.task_count(nest), None, *pointers)
+        function(code.address("f"))(0, widths.task_count(nest), None, *pointers)
         results.append(output.copy())
         assert not memory[:start].any() and not memory[start + output.nbytes :].any()
     np.testing.assert_array_equal(*results)

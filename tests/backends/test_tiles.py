@@ -55,7 +55,7 @@ def test_other_machines(monkeypatch, vector_bytes):
 
 def test_a_tile_needs_no_gather():
     assert "gather" not in codegen.emit_nest(transpose(1, 64, 64), "f").text
-    assert codegen.task_count(transpose(1, 4 * LANES, 64)) == 4
+    assert widths.task_count(transpose(1, 4 * LANES, 64)) == 4
 
 
 def test_rows_that_are_read_under_a_condition_are_no_tile():

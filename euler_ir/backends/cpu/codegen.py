@@ -15,7 +15,6 @@ import hashlib
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 
 from euler_ir.backends.cpu import indexing, memory, tiles
 from euler_ir.backends.cpu.hoist import buffers_loaded, buffers_stored, hoist, split_invariant
@@ -24,14 +23,20 @@ from euler_ir.backends.cpu.jit import last_cache_bytes
 from euler_ir.backends.cpu.prefetch import rows_ahead
 from euler_ir.backends.cpu.reductions import Accumulator
 from euler_ir.backends.cpu.scalar_ops import MATH_OPERATIONS, cast, emit_compute
-from euler_ir.backends.cpu.widths import loop_width, nest_width, task_count, tile_of, vector_count, vectors_per_task
-from euler_ir.backends.cpu.writer import Code, Register, constant, first_lanes, lane_constants, register_element
+from euler_ir.backends.cpu.widths import loop_width, nest_width, tile_of, vector_count, vectors_per_task
+from euler_ir.backends.cpu.writer import (
+    Code,
+    Definition,
+    Register,
+    constant,
+    first_lanes,
+    lane_constants,
+    register_element,
+)
 from euler_ir.dtypes import DTYPES, DType, i64
 from euler_ir.index import Axis, Index
 from euler_ir.loops.kernel import CheckIndex, Compute, Constant, IndexValue, Load, Loop, Nest, Statement, Store
 from euler_ir.loops.printer import structural_key
-
-__all__ = ["NestFunction", "NestModules", "emit_nest", "task_count"]
 
 # Steps of a sum between which its rounding errors are not tracked.
 _RUN = 64
@@ -41,14 +46,6 @@ _REPORT = """define internal void @eir_report_fault(ptr %faults, i32 %fault) noi
   ret void
 }
 """
-
-
-@dataclass(frozen=True)
-class NestFunction:
-    """The definition of a function, and the definitions and declarations that it needs in its module."""
-
-    text: str
-    helpers: frozenset[str]
 
 
 class NestModules:
@@ -65,19 +62,19 @@ class NestModules:
         if key not in self._symbols:
             function = emit_nest(nest, "nest", in_place, by_parts)
             symbol = f"nest_{hashlib.sha256(function.text.encode()).hexdigest()[:16]}"
-            definition = function.text.replace("@nest(", f"@{symbol}(", 1)
-            self.texts[symbol] = "\n".join((*sorted(function.helpers), definition))
+            renamed = function.text.replace("@nest(", f"@{symbol}(", 1)
+            self.texts[symbol] = Definition(renamed, function.helpers).module()
             self._symbols[key] = symbol
         return self._symbols[key]
 
 
 def emit_nest(
     nest: Nest, symbol: str, in_place: frozenset[int] = frozenset(), by_parts: bool = False
-) -> NestFunction:
+) -> Definition:
     """``void symbol(i64 begin, i64 end, ptr faults, ptr ...)``: runs tasks begin .. end - 1 of `task_count`.
 
-    With ``by_parts`` it is ``void symbol(i64 row, i64 row_end, i64 column, i64 column_end, ptr faults, ptr ...)``: columns
-    are points along the last axis, a vector one, and rows those of the axes before it, counted row-major.
+    With ``by_parts`` it is ``void symbol(i64 row, i64 row_end, i64 column, i64 column_end, ptr faults, ptr ...)``:
+    columns are points along the last axis, a vector one, and rows those of the axes before it, counted row-major.
 
     The last pointers are those of ``nest.parameters``, in order. Those at the positions ``in_place`` may share memory
     with each other, element for element. ``faults`` points to an i32, 0 at first: an index out of range leaves its
@@ -114,7 +111,7 @@ class _Emitter:
         self.dtypes: dict[str, DType] = {}
         self.places: dict[str, memory.Place] = {}
 
-    def function(self, symbol: str, by_parts: bool) -> NestFunction:
+    def function(self, symbol: str, by_parts: bool) -> Definition:
         nest, code = self.nest, self.code
         pointers = []
         streams = set() if by_parts else _streaming(nest, self.in_place)
@@ -138,7 +135,7 @@ class _Emitter:
             memory.end_streams(code)
         parameters = ", ".join([*limits, "ptr %faults", *pointers])
         text = f"define void @{symbol}({parameters}) nounwind {{\n{code.body()}\n}}\n"
-        return NestFunction(text, frozenset(code.helpers))
+        return Definition(text, frozenset(code.helpers))
 
     # -- the nest ------------------------------------------------------------------------------------------------------
 

@@ -12,20 +12,10 @@ from dataclasses import dataclass
 from euler_ir.backends.cpu.indexing import Scope, condition, lane_step, scalar_index, vector_index
 from euler_ir.backends.cpu.jit import vector_bytes
 from euler_ir.backends.cpu.scalar_ops import combine
-from euler_ir.backends.cpu.writer import (
-    Code,
-    Register,
-    constant,
-    first_lanes,
-    lane_constants,
-    mangled,
-    register_element,
-    vector_type,
-)
+from euler_ir.backends.cpu.writer import Code, Register, constant, first_lanes, lane_constants, register_element
 from euler_ir.dtypes import DType
 from euler_ir.errors import LoweringError
 from euler_ir.index import Condition, Index
-
 
 _LINE = 64
 
@@ -81,9 +71,9 @@ def load(scope: Scope, place: Place, index: Index, conditions: tuple[Condition, 
         pointer = access.pointer
         if holds is not None:
             pointer = code.select(holds, pointer, code.zeros())
-        value = code.emit(f"load {element}, {pointer.typed}, align {place.dtype.itemsize}", element)
+        value = code.load(pointer, element)
     else:
-        value = _load_vector(scope, access.pointer, place, code.both(holds, scope.mask))
+        value = code.load(access.pointer, element, scope.width, code.both(holds, scope.mask))
     return from_memory(code, value, place.dtype)
 
 
@@ -91,9 +81,7 @@ def load_line(scope: Scope, place: Place, index: Index, offset: int) -> Register
     """As many neighbours in memory as the scope has lanes, from ``offset`` elements after ``place[index]`` on."""
     code, element = scope.code, memory_element(place.dtype)
     first = code.binary("add", scalar_index(scope, index), constant(offset, "i64"))
-    pointer = _element_pointer(code, place, first)
-    kind = vector_type(element, scope.width)
-    return code.emit(f"load {kind}, {pointer.typed}, align {place.dtype.itemsize}", element, scope.width)
+    return code.load(_element_pointer(code, place, first), element, scope.width)
 
 
 def prefetch(scope: Scope, place: Place, index: Index) -> None:
@@ -114,23 +102,23 @@ def store(scope: Scope, place: Place, index: Index, value: Register, accumulate:
         raise LoweringError(f"all lanes of a vector along {scope.axis} would store to one element, at {index}")
     if accumulate:
         if access.uniform:
-            old = code.emit(f"load {element}, {access.pointer.typed}, align {place.dtype.itemsize}", element)
+            old = code.load(access.pointer, element)
         else:
-            old = _load_vector(scope, access.pointer, place, scope.mask)
+            old = code.load(access.pointer, element, scope.width, scope.mask)
         value = combine(code, "add", place.dtype, from_memory(code, old, place.dtype), value)
     value = _to_memory(code, value, place.dtype)
     if access.uniform:
-        code.line(f"store {value.typed}, {access.pointer.typed}, align {place.dtype.itemsize}")
+        code.store(value, access.pointer)
         return
     value = code.splat(value, scope.width)
     if place.streams is None or accumulate or scope.mask is not None or not _starts_lines(scope, place, index):
-        _store_vector(scope, access.pointer, place, value)
+        _store_vector(scope, access.pointer, value)
         return
     code.helpers.add("!0 = !{i32 1}")
     with code.when(place.streams):
         code.line(f"store {value.typed}, {access.pointer.typed}, align {vector_bytes()}, !nontemporal !0")
     with code.when(code.binary("xor", place.streams, constant(True, "i1"))):
-        _store_vector(scope, access.pointer, place, value)
+        _store_vector(scope, access.pointer, value)
 
 
 def _starts_lines(scope: Scope, place: Place, index: Index) -> bool:
@@ -168,37 +156,12 @@ def _element_pointer(code: Code, place: Place, index: Register) -> Register:
     return code.emit(f"getelementptr {kind}, ptr {place.pointer}, {index.typed}", "ptr", index.lanes)
 
 
-def _load_vector(scope: Scope, pointer: Register, place: Place, mask: Register | None) -> Register:
-    code, element, width, size = scope.code, memory_element(place.dtype), scope.width, place.dtype.itemsize
-    kind = vector_type(element, width)
-    if pointer.lanes == 1 and mask is None:
-        return code.emit(f"load {kind}, {pointer.typed}, align {size}", element, width)
-    mask = code.splat(mask or constant(True, "i1"), width)
-    name = _masked("gather" if pointer.lanes > 1 else "load", element, pointer, width)
-    code.helpers.add(f"declare {kind} {name}({pointer.type}, i32, {mask.type}, {kind})")
-    call = f"call {kind} {name}({pointer.typed}, i32 {size}, {mask.typed}, {kind} zeroinitializer)"
-    return code.emit(call, element, width)
-
-
-def _store_vector(scope: Scope, pointer: Register, place: Place, value: Register) -> None:
-    code, width, size, mask = scope.code, scope.width, place.dtype.itemsize, scope.mask
-    if pointer.lanes == 1 and mask is None:
-        code.line(f"store {value.typed}, {pointer.typed}, align {size}")
-        return
-    if pointer.lanes == 1 and mask == first_lanes(1, width):
+def _store_vector(scope: Scope, pointer: Register, value: Register) -> None:
+    mask = scope.mask
+    if pointer.lanes == 1 and mask == first_lanes(1, scope.width):
         # LLVM 22 on x86 would store a truncated value at its full width under this mask.
-        lane = code.emit(f"extractelement {value.typed}, i64 0", value.element)
-        code.line(f"store {lane.typed}, {pointer.typed}, align {size}")
-        return
-    mask = code.splat(mask or constant(True, "i1"), width)
-    name = _masked("scatter" if pointer.lanes > 1 else "store", value.element, pointer, width)
-    code.helpers.add(f"declare void {name}({value.type}, {pointer.type}, i32, {mask.type})")
-    code.line(f"call void {name}({value.typed}, {pointer.typed}, i32 {size}, {mask.typed})")
-
-
-def _masked(what: str, element: str, pointer: Register, width: int) -> str:
-    pointers = f"v{width}p0" if pointer.lanes > 1 else "p0"
-    return f"@llvm.masked.{what}.{mangled(Register('', element, width))}.{pointers}"
+        value, mask = scope.code.emit(f"extractelement {value.typed}, i64 0", value.element), None
+    scope.code.store(value, pointer, mask)
 
 
 def from_memory(code: Code, value: Register, dtype: DType) -> Register:

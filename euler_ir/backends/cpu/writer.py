@@ -15,6 +15,7 @@ from euler_ir.dtypes import DType
 MAX_INLINED = 4
 
 _SUFFIXES = {"float": "f32", "double": "f64", "half": "f16"}
+_ITEM_BYTES = {"float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,30 @@ class Code:
         place = "" if self._math_calls <= MAX_INLINED else " noinline"
         return self.emit(f"call {first.type} {function}({arguments}){place}", first.element, first.lanes)
 
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def load(self, pointer: Register, element: str, lanes: int = 1, mask: Register | None = None) -> Register:
+        """A scalar, neighbours, or what each lane of ``pointer`` points to; lanes outside of ``mask`` are 0, not read."""
+        kind, size = vector_type(element, lanes), _ITEM_BYTES[element]
+        if pointer.lanes == 1 and mask is None:
+            return self.emit(f"load {kind}, {pointer.typed}, align {size}", element, lanes)
+        mask = self.splat(mask or constant(True, "i1"), lanes)
+        name = _masked("gather" if pointer.lanes > 1 else "load", element, lanes, pointer)
+        self.helpers.add(f"declare {kind} {name}({pointer.type}, i32, {mask.type}, {kind})")
+        call = f"call {kind} {name}({pointer.typed}, i32 {size}, {mask.typed}, {kind} zeroinitializer)"
+        return self.emit(call, element, lanes)
+
+    def store(self, value: Register, pointer: Register, mask: Register | None = None) -> None:
+        """``value`` to neighbours, or each lane to where that of ``pointer`` points, but for lanes outside of ``mask``."""
+        size = _ITEM_BYTES[value.element]
+        if pointer.lanes == 1 and mask is None:
+            self.line(f"store {value.typed}, {pointer.typed}, align {size}")
+            return
+        mask = self.splat(mask or constant(True, "i1"), value.lanes)
+        name = _masked("scatter" if pointer.lanes > 1 else "store", value.element, value.lanes, pointer)
+        self.helpers.add(f"declare void {name}({value.type}, {pointer.type}, i32, {mask.type})")
+        self.line(f"call void {name}({value.typed}, {pointer.typed}, i32 {size}, {mask.typed})")
+
     # -- memory slots and control flow ---------------------------------------------------------------------------------
 
     def allocate(self, element: str, count: int, alignment: int) -> Register:
@@ -270,3 +295,8 @@ def mangled(value: Register) -> str:
     """The type as it stands in the names of overloaded intrinsics: v16f32."""
     name = _SUFFIXES.get(value.element, value.element)
     return f"v{value.lanes}{name}" if value.lanes > 1 else name
+
+
+def _masked(what: str, element: str, lanes: int, pointer: Register) -> str:
+    pointers = f"v{lanes}p0" if pointer.lanes > 1 else "p0"
+    return f"@llvm.masked.{what}.{mangled(Register('', element, lanes))}.{pointers}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from euler_ir.backends.cpu.attention.tiles import load, masks, number, product, step, store, tile_of, transposed
+from euler_ir.backends.cpu.attention.tiles import masks, number, product, step, tile_of, transposed
 from euler_ir.backends.cpu.writer import Code, Definition, Register, constant, lane_constants
 from euler_ir.dtypes import DType
 
@@ -145,10 +145,10 @@ class AttentionWriter:
             for column, count in self.groups(width, self.lanes):
                 (mask,) = masks(count, self.lanes)
                 pieces = [step(code, row, self.element, column) for row in rows]
-                block = [load(code, piece, self.element, self.lanes, mask) for piece in pieces]
+                block = [code.load(piece, self.element, self.lanes, mask) for piece in pieces]
                 start = self.block_row(target, column, lane)
                 for feature, vector in enumerate(transposed(code, block)[:count]):
-                    store(code, vector, self.block_row(start, feature))
+                    code.store(vector, self.block_row(start, feature))
 
     def unpack(
         self, source: Register, width: int, target: Rows, first: Register, factors: Register | None = None
@@ -158,17 +158,17 @@ class AttentionWriter:
         with code.loop(number(0), number(self.block), self.lanes, nonempty=True) as lane:
             rows = self.rows_up_to(self.last_query, target, code.binary("add", first, lane), self.lanes)
             if factors is not None:
-                factor = load(code, step(code, factors, self.element, lane), self.element, self.lanes)
+                factor = code.load(step(code, factors, self.element, lane), self.element, self.lanes)
             for column, count in self.groups(width, self.lanes):
                 (mask,) = masks(count, self.lanes)
                 start = self.block_row(source, column, lane)
                 pieces = [self.block_row(start, feature) for feature in range(count)]
-                block = [load(code, piece, self.element, self.lanes) for piece in pieces]
+                block = [code.load(piece, self.element, self.lanes) for piece in pieces]
                 if factors is not None:
                     block = [code.binary("fmul", vector, factor) for vector in block]
                 block += block[:1] * (self.lanes - count)
                 for row, vector in zip(rows, transposed(code, block)):
-                    store(code, vector, step(code, row, self.element, column), mask)
+                    code.store(vector, step(code, row, self.element, column), mask)
 
     # -- arithmetic ----------------------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class AttentionWriter:
         """Set all of a scratch matrix of so many rows."""
         filling = self.code.splat(constant(value, self.element), self.lanes)
         with self.code.loop(number(0), number(rows * self.block), self.lanes, nonempty=True) as place:
-            store(self.code, filling, step(self.code, matrix, self.element, place))
+            self.code.store(filling, step(self.code, matrix, self.element, place))
 
     def against_keys(
         self,
@@ -206,7 +206,7 @@ class AttentionWriter:
             for position, values in enumerate(finish(sums, first_key, last_key)):
                 place = code.binary("add", row, number(position))
                 for value, pointer in zip(values, self.pointers(self.block_row(target, place), tile.vectors)):
-                    store(code, value, pointer)
+                    code.store(value, pointer)
 
     def scores_of(self, first: Register, sums: Sums, first_key: Register, last_key: Register) -> Sums:
         """Scaled scores of a panel of queries from ``first`` on; -inf for keys that a query must not see."""
@@ -249,12 +249,12 @@ class AttentionWriter:
             for row, values in enumerate(results):
                 place = self.block_row(self.block_row(sums, feature), row)
                 for vector, (value, pointer) in enumerate(zip(values, self.pointers(place, tile.vectors))):
-                    held = load(code, pointer, self.element, self.lanes)
+                    held = code.load(pointer, self.element, self.lanes)
                     if factors is None:
                         total = code.binary("fadd", held, value)
                     else:
                         total = code.intrinsic("fma", held, factors[vector], value)
-                    store(code, total, pointer)
+                    code.store(total, pointer)
 
     def add_by_key(
         self,
@@ -279,10 +279,10 @@ class AttentionWriter:
                 results = product(code, tile, rows, number(1), list(zip(sources, lanes)), source.leading, queries)
                 places = [self.pointers(step(code, each, self.element, column), len(lanes)) for each in targets]
                 # Rows that stand for the last one again read it before any of them writes.
-                held = [[load(code, p, self.element, self.lanes, m) for p, m in zip(each, lanes)] for each in places]
+                held = [[code.load(p, self.element, self.lanes, m) for p, m in zip(each, lanes)] for each in places]
                 for values, before, pointers in zip(results, held, places):
                     for value, old, pointer, mask in zip(values, before, pointers, lanes):
-                        store(code, code.binary("fadd", old, value), pointer, mask)
+                        code.store(code.binary("fadd", old, value), pointer, mask)
 
     def finite_shift(self, top: Register) -> Register:
         """What is subtracted from scores before exp: ``top``, but 0 where that is -inf, so that all weights are 0."""

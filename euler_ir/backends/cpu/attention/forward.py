@@ -8,7 +8,7 @@ block.
 from __future__ import annotations
 
 from euler_ir.backends.cpu.attention.blocks import KEYS_PER_TILE, AttentionVariant, AttentionWriter, Rows
-from euler_ir.backends.cpu.attention.tiles import load, number, step, store
+from euler_ir.backends.cpu.attention.tiles import number, step
 from euler_ir.backends.cpu.writer import Register, constant
 
 
@@ -73,9 +73,9 @@ class ForwardWriter(AttentionWriter):
         with code.loop(number(0), count, 1, nonempty=True) as row:
             pointers = self.pointers(self.block_row(self.weights, row), len(shifts))
             for pointer, shift, total in zip(pointers, shifts, totals):
-                score = load(code, pointer, self.element, self.lanes)
+                score = code.load(pointer, self.element, self.lanes)
                 weight = code.math("exp", code.binary("fsub", score, shift))
-                store(code, weight, pointer)
+                code.store(weight, pointer)
                 total.set(code.binary("fadd", total.get(), weight))
         return [total.get() for total in totals]
 
@@ -85,9 +85,9 @@ class ForwardWriter(AttentionWriter):
             is_empty = code.compare("fcmp oeq", total, constant(0, self.element))
             one = constant(1, self.element)
             factor = code.binary("fdiv", one, code.select(is_empty, one, total))
-            store(code, factor, step(code, self.factors, self.element, vector * self.lanes))
+            code.store(factor, step(code, self.factors, self.element, vector * self.lanes))
             result = code.binary("fadd", code.math("log", total), self.finite_shift(top))
             at = code.binary("add", first, number(vector * self.lanes))
             inside = code.compare("icmp sle", self.query_lanes(at), self.last_query)
-            store(code, result, self.row(logsumexp, at), inside)
+            code.store(result, self.row(logsumexp, at), inside)
         self.unpack(self.sums, self.variant.value_width, output, first, self.factors)

@@ -8,7 +8,7 @@ those of queries in scratch memory.
 from __future__ import annotations
 
 from euler_ir.backends.cpu.attention.blocks import KEYS_PER_TILE, AttentionVariant, AttentionWriter, Rows
-from euler_ir.backends.cpu.attention.tiles import load, masks, number, step, store, tile_of
+from euler_ir.backends.cpu.attention.tiles import masks, number, step, tile_of
 from euler_ir.backends.cpu.writer import Register, constant
 
 _QUERIES = 32  # in a block at least: fewer would pass over the gradients of keys and values too often
@@ -41,7 +41,7 @@ class GradientWriter(AttentionWriter):
         with code.loop(number(0), self.keys, 1, nonempty=False) as key:
             for column, count in self.groups(width, self.lanes):
                 (mask,) = masks(count, self.lanes)
-                store(code, zero, step(code, self.row(rows, key), self.element, column), mask)
+                code.store(zero, step(code, self.row(rows, key), self.element, column), mask)
 
     def _block(
         self, query: Rows, key: Rows, value: Rows, logsumexp: Rows, d_output: Rows, delta: Rows,
@@ -76,30 +76,30 @@ class GradientWriter(AttentionWriter):
         """The block's part of the two vectors; beyond the last query its element again, as ``pack`` does it."""
         code = self.code
         for source, target in ((logsumexp, self.shifts), (delta, self.deltas)):
-            last = load(code, self.row(source, self.last_query), self.element)
+            last = code.load(self.row(source, self.last_query), self.element)
             with code.loop(number(0), number(self.block), self.lanes, nonempty=True) as lane:
                 at = code.binary("add", first, lane)
                 inside = code.compare("icmp sle", self.query_lanes(at), self.last_query)
-                value = load(code, self.row(source, at), self.element, self.lanes, inside)
+                value = code.load(self.row(source, at), self.element, self.lanes, inside)
                 value = code.select(inside, value, last)
                 if source is logsumexp:
                     value = self.finite_shift(value)
-                store(code, value, step(code, target, self.element, lane))
+                code.store(value, step(code, target, self.element, lane))
 
     def _weigh(self, count: Register, panel: Register, weights: Register, by_scores: Register) -> None:
         """From scores and products with values: the weights, and the gradient by the products of queries and keys."""
         code = self.code
         rows = (step(code, row, self.element, panel) for row in (self.shifts, self.deltas))
         shifts, deltas = (
-            [load(code, pointer, self.element, self.lanes) for pointer in self.pointers(row, self.tile.vectors)]
+            [code.load(pointer, self.element, self.lanes) for pointer in self.pointers(row, self.tile.vectors)]
             for row in rows
         )
         groups = code.binary("udiv", code.binary("add", count, number(self.tile.rows - 1)), number(self.tile.rows))
         with code.loop(number(0), code.binary("mul", groups, number(self.tile.rows)), 1, nonempty=True) as row:
             places = (self.pointers(self.block_row(m, row), self.tile.vectors) for m in (weights, by_scores))
             for weight_at, by_score_at, shift, delta in zip(*places, shifts, deltas):
-                score = load(code, weight_at, self.element, self.lanes)
+                score = code.load(weight_at, self.element, self.lanes)
                 weight = code.math("exp", code.binary("fsub", score, shift))
-                store(code, weight, weight_at)
-                by_weight = code.binary("fsub", load(code, by_score_at, self.element, self.lanes), delta)
-                store(code, code.binary("fmul", code.binary("fmul", weight, by_weight), self.scale), by_score_at)
+                code.store(weight, weight_at)
+                by_weight = code.binary("fsub", code.load(by_score_at, self.element, self.lanes), delta)
+                code.store(code.binary("fmul", code.binary("fmul", weight, by_weight), self.scale), by_score_at)

@@ -12,10 +12,8 @@ from collections.abc import Sequence
 
 from euler_ir.backends.cpu.gemm.tile import Tile
 from euler_ir.backends.cpu.jit import vector_bytes
-from euler_ir.backends.cpu.writer import Code, Register, constant, first_lanes, mangled, vector_type
+from euler_ir.backends.cpu.writer import Code, Register, constant, first_lanes
 from euler_ir.dtypes import DType
-
-_ITEM_BYTES = {"float": 4, "double": 8}
 
 
 def tile_of(dtype: DType) -> Tile:
@@ -39,29 +37,6 @@ def step(code: Code, pointer: Register, element: str, *counts: Register | int) -
     return pointer
 
 
-def load(code: Code, pointer: Register, element: str, lanes: int = 1, mask: Register | None = None) -> Register:
-    """A vector from memory; lanes outside of ``mask`` are not read, and are 0."""
-    kind, size = vector_type(element, lanes), _ITEM_BYTES[element]
-    if mask is None:
-        return code.emit(f"load {kind}, {pointer.typed}, align {size}", element, lanes)
-    name = f"@llvm.masked.load.{mangled(Register('', element, lanes))}.p0"
-    code.helpers.add(f"declare {kind} {name}(ptr, i32, {mask.type}, {kind})")
-    return code.emit(
-        f"call {kind} {name}({pointer.typed}, i32 {size}, {mask.typed}, {kind} zeroinitializer)", element, lanes
-    )
-
-
-def store(code: Code, value: Register, pointer: Register, mask: Register | None = None) -> None:
-    """``value`` to memory, but for lanes outside of ``mask``."""
-    size = _ITEM_BYTES[value.element]
-    if mask is None:
-        code.line(f"store {value.typed}, {pointer.typed}, align {size}")
-        return
-    name = f"@llvm.masked.store.{mangled(value)}.p0"
-    code.helpers.add(f"declare void {name}({value.type}, ptr, i32, {mask.type})")
-    code.line(f"call void {name}({value.typed}, {pointer.typed}, i32 {size}, {mask.typed})")
-
-
 def product(
     code: Code,
     tile: Tile,
@@ -79,10 +54,10 @@ def product(
     sums = [[code.slot(zero) for _ in vectors] for _ in rows]
     with code.loop(number(0), depth, 1, nonempty=True) as k:
         at = code.binary("mul", k, vector_step)
-        loaded = [load(code, step(code, p, tile.element, at), tile.element, tile.lanes, mask) for p, mask in vectors]
+        loaded = [code.load(step(code, p, tile.element, at), tile.element, tile.lanes, mask) for p, mask in vectors]
         at = code.binary("mul", k, row_step)
         for pointer, row in zip(rows, sums):
-            scalar = load(code, step(code, pointer, tile.element, at), tile.element)
+            scalar = code.load(step(code, pointer, tile.element, at), tile.element)
             for vector, total in zip(loaded, row):
                 total.set(code.intrinsic("fma", scalar, vector, total.get()))
     return [[total.get() for total in row] for row in sums]
@@ -100,17 +75,7 @@ def transposed(code: Code, block: list[Register]) -> list[Register]:
     Interleaving each vector with that half of the block further on, log2(lanes) times, is a transposition.
     """
     lanes, half = len(block), len(block) // 2
-    orders = [
-        ", ".join(f"i32 {start + lane // 2 + lane % 2 * lanes}" for lane in range(lanes)) for start in (0, lanes // 2)
-    ]
+    orders = [[start + lane // 2 + lane % 2 * lanes for lane in range(lanes)] for start in (0, half)]
     for _ in range(lanes.bit_length() - 1):
-        block = [
-            code.emit(
-                f"shufflevector {block[i].typed}, {block[i + half].typed}, <{lanes} x i32> <{order}>",
-                block[i].element,
-                lanes,
-            )
-            for i in range(half)
-            for order in orders
-        ]
+        block = [code.shuffle(block[i], block[i + half], order) for i in range(half) for order in orders]
     return block

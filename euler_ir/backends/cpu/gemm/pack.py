@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 
 from euler_ir.backends.cpu.gemm.tile import Tile
-from euler_ir.backends.cpu.writer import Code, Definition, Register, constant, lane_constants, mangled, vector_type
+from euler_ir.backends.cpu.writer import Code, Definition, Register, constant, lane_constants
 
 
 def overrun(tile: Tile, width: int) -> int:
@@ -73,8 +73,8 @@ class _Packer:
             while start < self.width:
                 lanes = self._piece(self.width - start)
                 mask = self._below(self.valid, start, lanes) if masked else None
-                row = self._load(self._at(source.text, constant(start, "i64")), lanes, mask)
-                self._store(row, self._at(target.text, constant(start, "i64")))
+                row = code.load(self._at(source.text, constant(start, "i64")), self.tile.element, lanes, mask)
+                code.store(row, self._at(target.text, constant(start, "i64")))
                 start += lanes
 
     # -- neighbours far apart ------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class _Packer:
                 # Beyond the last line it is read again: what stands there is never used, but must be memory of ours.
                 number = code.intrinsic("smin", constant(line, "i64"), last)
                 source = self._at("%source", code.binary("mul", number, Register("%leading", "i64")))
-                lines.append(self._load(self._at(source.text, k), side, mask))
+                lines.append(code.load(self._at(source.text, k), self.tile.element, side, mask))
                 self._prefetch(self._at(source.text, code.binary("add", k, self.ahead)))
             count = len(lines)
             lines += [Register("poison", self.tile.element, side)] * (side - count)
@@ -111,8 +111,8 @@ class _Packer:
         start = 0
         while start < count:
             lanes = self._piece(count - start)
-            piece = row if lanes == row.lanes else self._shuffle(row, row, list(range(start, start + lanes)))
-            self._store(piece, self._at(target.text, constant(start, "i64")))
+            piece = row if lanes == row.lanes else self.code.shuffle(row, row, list(range(start, start + lanes)))
+            self.code.store(piece, self._at(target.text, constant(start, "i64")))
             start += lanes
 
     def _piece(self, rest: int) -> int:
@@ -143,14 +143,15 @@ class _Packer:
             mixed = list(rows)
             for first in (row for row in range(count) if not row & distance):
                 second = first | distance
-                mixed[first], mixed[second] = (self._shuffle(rows[first], rows[second], lanes) for lanes in (low, high))
+                mixed[first], mixed[second] = (self.code.shuffle(rows[first], rows[second], lanes) for lanes in (low, high))
             rows, distance = mixed, distance // 2
         return rows
 
     def _exchanged(self, rows: list[Register], size: int) -> list[Register]:
         """Transposes the square of parts of ``size`` lanes that ``rows`` make: 1, 2 or 4 parts each."""
+
         def parts(first: Register, second: Register, chosen: list[int]) -> Register:
-            return self._shuffle(first, second, [part * size + lane for part in chosen for lane in range(size)])
+            return self.code.shuffle(first, second, [part * size + lane for part in chosen for lane in range(size)])
 
         if len(rows) == 1:
             return rows
@@ -159,12 +160,6 @@ class _Packer:
         low = [parts(*rows[:2], [0, 1, 4, 5]), parts(*rows[2:], [0, 1, 4, 5])]
         high = [parts(*rows[:2], [2, 3, 6, 7]), parts(*rows[2:], [2, 3, 6, 7])]
         return [parts(*half, chosen) for half in (low, high) for chosen in ([0, 2, 4, 6], [1, 3, 5, 7])]
-
-    def _shuffle(self, first: Register, second: Register, lanes: list[int]) -> Register:
-        mask = ", ".join(f"i32 {lane}" for lane in lanes)
-        return self.code.emit(
-            f"shufflevector {first.typed}, {second.typed}, <{len(lanes)} x i32> <{mask}>", first.element, len(lanes)
-        )
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
@@ -177,16 +172,3 @@ class _Packer:
     def _below(self, limit: Register, start: int, lanes: int) -> Register:
         """The lanes ``start``, ``start + 1`` ... that are below ``limit``."""
         return self.code.compare("icmp slt", lane_constants(list(range(start, start + lanes)), "i64"), limit)
-
-    def _load(self, pointer: Register, lanes: int, mask: Register | None) -> Register:
-        code, size, element = self.code, self.tile.dtype.itemsize, self.tile.element
-        kind = vector_type(element, lanes)
-        if mask is None:
-            return code.emit(f"load {kind}, {pointer.typed}, align {size}", element, lanes)
-        name = f"@llvm.masked.load.{mangled(Register('', element, lanes))}.p0"
-        code.helpers.add(f"declare {kind} {name}(ptr, i32, {mask.type}, {kind})")
-        call = f"call {kind} {name}({pointer.typed}, i32 {size}, {mask.typed}, {kind} zeroinitializer)"
-        return code.emit(call, element, lanes)
-
-    def _store(self, value: Register, pointer: Register) -> None:
-        self.code.line(f"store {value.typed}, {pointer.typed}, align {self.tile.dtype.itemsize}")

@@ -7,7 +7,7 @@ import platform
 from dataclasses import dataclass
 
 from euler_ir.backends.cpu.jit import vector_bytes
-from euler_ir.backends.cpu.writer import Code, Definition, Register, constant, lane_constants, mangled
+from euler_ir.backends.cpu.writer import Code, Definition, Register, constant, lane_constants
 from euler_ir.dtypes import DType
 
 _UNROLL = 4
@@ -97,7 +97,10 @@ class _TileWriter:
             self._at(base, code.binary("mul", k, constant(step, "i64")), ahead * step)
             for base, step in (("%left", tile.rows), ("%right", tile.columns))
         )
-        row = [self._load(self._at(right.text, constant(vector * tile.lanes, "i64"))) for vector in range(tile.vectors)]
+        row = [
+            code.load(self._at(right.text, constant(vector * tile.lanes, "i64")), tile.element, tile.lanes)
+            for vector in range(tile.vectors)
+        ]
         for number in range(self.rows):
             pointer = self._at(left.text, constant(number, "i64"))
             factor = code.emit(f"load {tile.element}, {pointer.typed}", tile.element)
@@ -115,12 +118,6 @@ class _TileWriter:
         if not further:
             return pointer
         return self.code.emit(f"getelementptr {self.tile.element}, {pointer.typed}, i64 {further}", "ptr")
-
-    def _load(self, pointer: Register) -> Register:
-        kind = self.code.splat(constant(0.0, self.tile.element), self.tile.lanes).type
-        return self.code.emit(
-            f"load {kind}, {pointer.typed}, align {self.tile.dtype.itemsize}", self.tile.element, self.tile.lanes
-        )
 
     def _mask(self, vector: int) -> Register:
         """The lanes of a vector that lie within ``columns``."""
@@ -140,27 +137,8 @@ class _TileWriter:
         with code.when(accumulate):
             for number in range(self.rows):
                 for vector, slot in enumerate(sums[number]):
-                    old = self._old(pointers[number][vector], masks and masks[vector])
+                    old = code.load(pointers[number][vector], tile.element, tile.lanes, masks and masks[vector])
                     slot.set(code.binary("fadd", old, slot.get()))
         for number in range(self.rows):
             for vector, slot in enumerate(sums[number]):
-                self._store(slot.get(), pointers[number][vector], masks and masks[vector])
-
-    def _old(self, pointer: Register, mask: Register | None) -> Register:
-        if mask is None:
-            return self._load(pointer)
-        code, tile = self.code, self.tile
-        zero = code.splat(constant(0.0, tile.element), tile.lanes)
-        name = f"@llvm.masked.load.{mangled(zero)}.p0"
-        code.helpers.add(f"declare {zero.type} {name}(ptr, i32, {mask.type}, {zero.type})")
-        call = f"call {zero.type} {name}({pointer.typed}, i32 {tile.dtype.itemsize}, {mask.typed}, {zero.typed})"
-        return code.emit(call, tile.element, tile.lanes)
-
-    def _store(self, value: Register, pointer: Register, mask: Register | None) -> None:
-        code, size = self.code, self.tile.dtype.itemsize
-        if mask is None:
-            code.line(f"store {value.typed}, {pointer.typed}, align {size}")
-            return
-        name = f"@llvm.masked.store.{mangled(value)}.p0"
-        code.helpers.add(f"declare void {name}({value.type}, ptr, i32, {mask.type})")
-        code.line(f"call void {name}({value.typed}, {pointer.typed}, i32 {size}, {mask.typed})")
+                code.store(slot.get(), pointers[number][vector], masks and masks[vector])
