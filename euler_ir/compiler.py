@@ -50,9 +50,9 @@ def lower(
 ) -> Stages:
     """``graph`` at every level below it, down to the plan, which is the same for every backend.
 
-    ``passes`` must leave primitive operators that fusion knows; see ``PassManager`` for ``verify_each`` and ``on_pass``.
-    Where the plan needs more than ``memory_budget`` bytes, values are computed again instead of kept, as little as fits.
-    Raises LoweringError when nothing fits.
+    ``passes`` must leave primitive operators that fusion knows; see ``PassManager`` for ``verify_each`` and
+    ``on_pass``. Where the plan needs more than ``memory_budget`` bytes, values are computed again instead of kept, as
+    little as fits. Raises LoweringError when nothing fits.
     """
     with _collector_at_rest():
         optimized = PassManager(passes, verify_each, on_pass).run(graph)
@@ -124,9 +124,9 @@ class Executable:
     def __call__(self, state: State | None = None, /, **inputs) -> dict[str, np.ndarray]:
         """Run once. Inputs are arrays of the declared shapes, or what numpy makes arrays of without losing anything.
 
-        Outputs are new arrays, which no later call overwrites; updates are written into ``state``. Raises ExecutionError
-        for a missing or unknown input, a wrong shape, a dtype that does not convert, or an index out of range. After
-        the last, updates may have been written: keep ``state.copy()`` where inputs are not to be trusted.
+        Outputs are new arrays, which no later call overwrites; updates are written into ``state``. Raises
+        ExecutionError for a missing or unknown input, a wrong shape, a dtype that does not convert, or an index out of
+        range. After the last, updates may have been written: keep ``state.copy()`` where inputs are not to be trusted.
 
         On 'cpu' a signal is handled before or after a run, never within: once KeyboardInterrupt was raised here,
         ``state`` holds either all updates of the call or none, and works on. 'reference' may stop between two of them.

@@ -186,7 +186,7 @@ class Graph:
         return self._leaf("parameter", name, shape, dtype, initializer=initializer)
 
     def state(self, name: str, shape, initializer: Initializer = Zeros(), dtype=f32) -> Value:
-        """A tensor that is kept from call to call, such as an optimiser's moment. Raises GraphError for a taken name."""
+        """A tensor that is kept from call to call, as an optimiser's moment. Raises GraphError for a taken name."""
         return self._leaf("state", name, shape, dtype, initializer=initializer)
 
     def _leaf(self, kind: str, name: str, shape, dtype, **attributes) -> Value:
@@ -285,7 +285,7 @@ class Graph:
 
     @contextlib.contextmanager
     def derived_from(self, op: Op):
-        """Ops made inside carry the location and scope of ``op``: what a transform makes is blamed on the user's line."""
+        """Ops made inside carry the location and scope of ``op``: what a pass makes is blamed on the user's line."""
         outer, self._origin = self._origin, (op.location, op.scope)
         try:
             yield
@@ -376,7 +376,9 @@ def current_graph() -> Graph:
     """The graph of the innermost ``with graph:``. Raises GraphError when there is none."""
     graph = _current_graph.get()
     if graph is None:
-        raise GraphError("no graph is being built here", location=user_location(), hint="write `with euler_ir.Graph():`")
+        raise GraphError(
+            "no graph is being built here", location=user_location(), hint="write `with euler_ir.Graph():`"
+        )
     return graph
 
 

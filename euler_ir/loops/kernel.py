@@ -1,4 +1,4 @@
-"""Loop IR: a ``Kernel`` is a set of independent ``Nest``s; a nest is a loop nest over named axes with scalar SSA inside.
+"""Loop IR: a ``Kernel`` is a set of independent ``Nest``s; each is a loop nest over named axes, scalar SSA inside.
 
 A nest runs its body once for each point of its ``axes``, in any order, on any number of threads: points never touch
 the same element. Inside, ``Loop``s run in order and may reduce. Buffers are flat; every index is an ``Index`` over the
@@ -135,7 +135,7 @@ class Carry:
 
 @dataclass(frozen=True)
 class Loop:
-    """Runs ``body`` for each point of ``axes``, row-major. With ``vector`` neighbours along the last axis may run at once.
+    """Runs ``body`` for each point of ``axes``, row-major; with ``vector`` neighbours along the last axis at once.
 
     A vector loop has no carries, and none stands inside of another or of a nest whose last axis is a vector.
     """
@@ -152,7 +152,7 @@ Statement = Constant | IndexValue | CheckIndex | Compute | Load | Store | Loop
 
 @dataclass(frozen=True)
 class Nest:
-    """One loop nest: ``body`` for each point of ``axes``. With ``vector`` neighbours along the last axis may run at once."""
+    """One loop nest: ``body`` for each point of ``axes``; with ``vector`` neighbours along the last axis at once."""
 
     parameters: tuple[Buffer, ...]
     axes: tuple[Axis, ...]

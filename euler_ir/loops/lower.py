@@ -164,7 +164,7 @@ class _Lowering:
         return self._nest(axes, vector=bool(axes))
 
     def scan(self) -> Nest:
-        """A loop along the scanned axis that carries the running sum; lanes lie across it unless it is the last axis."""
+        """A loop along the scanned axis that carries the running sum; lanes lie across it unless it is the last one."""
         (op,) = self.group.ops
         axes = self._frame_axes()
         position = op.attributes["axis"]

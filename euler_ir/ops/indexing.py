@@ -1,4 +1,4 @@
-"""Gather and its adjoint, scatter-add, by an integer tensor along one axis; and a slice written at an integer's place."""
+"""Gather and its adjoint, scatter-add, by an integer tensor along one axis; and slices written at a place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fusion: cuts a graph of primitive operators into groups, each of which becomes one loop nest or one library call.
+"""Fusion: cuts a graph of primitive operators into groups, each of which becomes one loop nest or one call.
 
 Every group has a *frame*, the shape over which its loops run, and may reduce some of the frame's axes. An operator
 joins the latest group that makes one of its operands when it reads that group's values at the very point at which they
@@ -166,8 +166,8 @@ class _Fusion(Grouping):
                 self.readers.setdefault(home.order, {})[group.order] = None
 
     def _absorb_siblings(self, op: Op, root: Indices, bases: list[Value], group: Group) -> None:
-        """Take into ``group`` the other groups of the same frame that ``op`` reads, where nothing in between needs them:
-        the moments of an optimiser and the step that follows from both become one loop.
+        """Take into ``group`` the other groups of the same frame that ``op`` reads, where nothing in between needs
+        them: the moments of an optimiser and the step that follows from both become one loop.
         """
         for base in bases:
             other = self.home.get(base)

@@ -19,12 +19,12 @@ _AXIS_NAMES = "ijklmnpqrstuvw"
 
 @dataclass(eq=False)
 class Group:
-    """Operators that run as one loop nest (or one library call).
+    """Operators that run as one loop nest (or one call).
 
     ``kind`` is 'pointwise', 'reduction', 'scatter', 'update' or 'scan', or for a call its name; ``size`` counts towards
     MAX_OPS. ``frame`` is the shape of the loops and ``reduced`` the frame axes that reductions sum over. ``roots`` says
     at which indices each of its values is made. ``inputs`` are read from memory and ``outputs`` written to it.
-    ``prologues`` are pointwise groups that make operands of the call, which then lie nowhere in memory.
+    ``prologues`` are pointwise groups that make operands of the call, by operand; these then lie nowhere in memory.
     """
 
     kind: str
@@ -166,7 +166,7 @@ def inline_sources(op: Op, indices: Indices) -> list[tuple[Value, Indices]]:
 
 
 def root_of(shape: Shape, group: Group, full: bool) -> Indices | None:
-    """Indices of a value of ``shape`` at a point of the group's frame, or of its rows (not ``full``); None if unlike."""
+    """Indices of a value of ``shape`` at a point of the group's frame, or its rows unless ``full``; None if unlike."""
     reduced = () if full or group.reduced is None else group.reduced
     axes = [axis for position, axis in enumerate(frame_axes(group.frame)) if position not in reduced]
     axes = [axis for axis in axes if axis.extent != 1]

@@ -1,8 +1,9 @@
 """Turns what loops and library calls cannot do directly into what they can.
 
 Half types are summed in f32; integer products become sums of products; a reduction with too little parallel work is
-cut into two; every matmul that steps over many batch axes gets explicit ones; a product of one row becomes a sum; a slice
-is written in place or not at all.
+cut into two, a product with too small a result into parts and their sum; every matmul that steps over many batch axes
+gets explicit ones; a product of one row becomes a sum; a slice is written in place or not at all, and what is scattered
+is added where it goes when nothing else needs the old value.
 """
 
 from __future__ import annotations
@@ -138,7 +139,8 @@ def _split(op: Op, x: Value, axes: tuple[int, ...]) -> Value | None:
         return x.graph.emit(op.name, (partial,), axes=(longest - sum(axis < longest for axis in rest),))
     pieces = 1 << ((length.bit_length() - 1) // 2)
     width = -(-length // pieces)
-    low, high = (0,) * len(x.shape), tuple((pieces * width - length) * (axis == longest) for axis in range(len(x.shape)))
+    low = (0,) * len(x.shape)
+    high = tuple((pieces * width - length) * (axis == longest) for axis in range(len(x.shape)))
     padded = T.pad_with_interior(x, low, high, low, _identity(op, x)) if pieces * width != length else x
     cut = T.reshape(padded, x.shape[:longest] + (pieces, width) + x.shape[longest + 1 :])
     inner = tuple(axis + (axis >= longest) for axis in axes)

@@ -1,4 +1,4 @@
-"""Matrix products as library calls: operands and result are strided views, so that no reshape or transpose is copied."""
+"""Matrix products as calls: operands and result are strided views, so that no reshape or transpose is copied."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class MatmulCall:
 def match_matmul(
     op: Op, uses: Mapping[Value, Sequence[Op]], results: frozenset[Value], is_stored: Callable[[Value], bool]
 ) -> MatmulCall:
-    """The library call for the matmul ``op``.
+    """The call for the matmul ``op``. Raises LoweringError for rows of more than MAX_LEADING elements.
 
     Operands are read through movements as long as ``is_stored`` says that a value has no buffer of its own and the
     steps stay regular. A transpose of the result is done by the call when nothing else reads the result.
@@ -99,10 +99,12 @@ def _call(op, ops, batch, sizes, left: Strides, right: Strides, result: Strides)
     """The call on these views with batch axes merged where all three allow it, or None when too many remain."""
     rows, inner, columns = (axis.extent for axis in sizes)
     merged = merged_batch(batch, (left, right, result))
-    if merged and rows > 1 and merged[-1][2] == 0 and merged[-1][1] == rows * left.row and merged[-1][3] == rows * result.row:
+    # Items that share the right operand are more rows of one product, where their rows lie at even distances.
+    extent, left_row, right_step, result_row = merged[-1] if merged else (1, 0, 1, 0)
+    is_along_rows = (left.column == 1 or inner <= 1) and (result.column == 1 or columns <= 1)
+    if right_step == 0 and rows > 1 and left_row == rows * left.row and result_row == rows * result.row:
         rows *= merged.pop()[0]
-    elif merged and rows == 1 and merged[-1][2] == 0 and (left.column == 1 or inner <= 1) and (result.column == 1 or columns <= 1):
-        extent, left_row, _, result_row = merged[-1]
+    elif right_step == 0 and rows == 1 and is_along_rows:
         if left_row >= max(inner, 1) and result_row >= max(columns, 1):
             merged.pop()
             rows = extent

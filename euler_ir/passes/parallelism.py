@@ -17,7 +17,7 @@ SHORTEST_INNER = 1024
 
 
 def is_parallel(frame: Shape, reduced: Collection[int]) -> bool:
-    """Whether reducing axes of ``frame`` leaves enough pieces of work for several threads, or there is little anyway."""
+    """Whether reducing axes of ``frame`` leaves enough pieces of work for several threads, or is little work anyway."""
     size = rows = 1
     for position, extent in enumerate(frame):
         size *= extent

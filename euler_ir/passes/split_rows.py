@@ -64,9 +64,9 @@ class SplitRows(Pass):
 
 @dataclass(frozen=True)
 class _Region:
-    """``ops`` run once for each block, in order, and but for ``shared`` ones nowhere else. Rows of ``joined`` values are
-    put together again; results of ``summed`` ops are sums over all rows. ``ready`` is the position in the graph behind
-    everything that the region reads.
+    """``ops`` run once for each block, in order, and but for ``shared`` ones nowhere else. Rows of ``joined`` values
+    are put together again; results of ``summed`` ops are sums over all rows. ``ready`` is the position in the graph
+    behind everything that the region reads.
     """
 
     rows: int
@@ -177,7 +177,7 @@ def _made_on_the_way(graph: Graph, chosen: set[Op], rows: int, large: int, reach
 
 
 def _ready(graph: Graph, ops: tuple[Op, ...], chosen: set[Op]) -> int | None:
-    """The position in the graph behind all that ``ops`` read of others; None if that needs what ``chosen`` ones make."""
+    """The position in the graph behind all that ``ops`` read of others; None if that needs what ``chosen`` make."""
     after: set[Value] = set()
     position_of: dict[Value, int] = {}
     for position, op in enumerate(graph.ops):

@@ -35,7 +35,7 @@ class Repetition:
 
 
 def choose_stored(grouping: Grouping) -> None:
-    """Decide what each group of ``grouping`` writes to memory and what it reads from there; drops groups that are idle."""
+    """Decide what each group of ``grouping`` writes to memory and reads from there; drops groups that are idle."""
     _Choice(grouping).run()
 
 
@@ -134,7 +134,9 @@ class _Choice:
                 read.update(base for op in group.ops for base in self.grouping.bases(op))
         for value, calls in products.items():
             home = self.home.get(value)
-            if value in read or home is None or home.kind not in ("pointwise", "reduction") or self.grouping.is_epilogue(home):
+            if value in read or home is None or home.kind not in ("pointwise", "reduction"):
+                continue
+            if self.grouping.is_epilogue(home):
                 continue
             again = self._work_again(value.op, home)
             if again is None or again.work > MAX_PROLOGUE_WORK or not self._is_plain(value):
@@ -201,7 +203,7 @@ class _Choice:
 
 
 def _is_whole(view: MatrixView) -> bool:
-    """Whether ``view`` shows all of a value, its last axis, of several elements, as rows or as columns of the matrix."""
+    """Whether ``view`` shows all of a value, its last axis, of several elements, as rows or columns of the matrix."""
     return view.offset == 0 and view.leading == view.source.shape[-1] > 1
 
 

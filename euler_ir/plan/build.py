@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from euler_ir.errors import LoweringError
@@ -69,7 +71,7 @@ class _Builder:
         steps = [self.first_copies, *([self._step(step) for step in phase] for phase in phases), self.last_copies]
         offsets, arena = assign_offsets(self.slots)
         buffers = [
-            PlannedBuffer(b.name, b.type, b.place, offsets[self.slot_of[n]], b.first, b.last) if n in self.slot_of else b
+            replace(b, offset=offsets[self.slot_of[n]]) if n in self.slot_of else b
             for n, b in enumerate(self.buffers)
         ]
         return Plan(
@@ -144,11 +146,11 @@ class _Builder:
             return False
         if lowered is None:
             return True
-        parameters = dict(zip(lowered.arguments, lowered.nest.parameters))
-        return leaf not in parameters or self.accesses[group].can_overwrite(parameters[leaf].name, parameters[value].name)
+        names = {argument: buffer.name for argument, buffer in zip(lowered.arguments, lowered.nest.parameters)}
+        return leaf not in names or self.accesses[group].can_overwrite(names[leaf], names[value])
 
     def _copy_at_end(self, value: Value, target: int) -> None:
-        """Copy ``value`` to ``target`` when all else is done; a leaf by way of a copy made before anything changes it."""
+        """Copy ``value`` to ``target`` when all else is done; a leaf by way of a copy made before all else."""
         if is_in_memory(value.op):
             saved = self._buffer(f"{value.name or value.op.name} before", value, "arena")
             self.slot_of[saved] = -1
@@ -179,7 +181,7 @@ class _Builder:
     # -- order ---------------------------------------------------------------------------------------------------------
 
     def _schedule(self, must_follow: dict[int, list[int]]) -> list[list[list[int]]]:
-        # A value that is changed and what it becomes are one tensor, which lives from the first writer to the last reader.
+        # A value that is changed and what it becomes are one tensor: it lives from the first writer to the last reader.
         becomes = {group.outputs[0]: group.changed for group in self.groups if group.changed is not None}
         before = dependencies(
             [group.inputs for group in self.groups], [group.outputs for group in self.groups], must_follow
@@ -224,7 +226,7 @@ class _Builder:
                 self._place_group(group)
 
     def _place_group(self, position: int) -> None:
-        """Slots for what a group writes: the memory of an input that it reads last where the nest allows, or new ones."""
+        """Slots for what a group writes: that of an input that it reads last where the nest allows, or new ones."""
         taken: set[int] = set()
         for value in self.groups[position].outputs:
             number = self.buffer_of[value]
@@ -269,8 +271,7 @@ class _Builder:
         self._set_life(number, first, last)
 
     def _set_life(self, number: int, first: int, last: int) -> None:
-        held = self.buffers[number]
-        self.buffers[number] = PlannedBuffer(held.name, held.type, held.place, 0, first, last)
+        self.buffers[number] = replace(self.buffers[number], first=first, last=last)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 

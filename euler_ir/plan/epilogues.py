@@ -1,7 +1,7 @@
 """Elementwise nests that run inside of the product whose result they read: part by part, while it is in the cache.
 
-The product then waits for what its epilogue reads, and its result lies where an output of the epilogue will: each element
-of the one becomes one of the other.
+The product then waits for what its epilogue reads, and its result lies where an output of the epilogue will: each
+element of the one becomes one of the other.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from euler_ir.plan.in_place import Accesses
 
 @dataclass(frozen=True)
 class Unit:
-    """What runs as one: the nest of a group, a call, or a call and then, as its epilogue, the nest of a group that alone
-    reads its result. That result has no buffer: it shares that of ``host``, one of the outputs.
+    """What runs as one: the nest of a group, a call, or a call and then, as its epilogue, the nest of a group that
+    alone reads its result. That result has no buffer: it shares that of ``host``, one of the outputs.
 
-    ``group`` is all of it, ``lowered`` the nest and ``nested`` the group that this comes from. A call that adds its result
-    to ``running``, which nothing else reads, needs no nest for that: ``host`` takes the memory of ``running``.
+    ``group`` is all of it, ``lowered`` the nest and ``nested`` the group that this comes from. A call that adds its
+    result to ``running``, which nothing else reads, needs no nest for that: ``host`` takes the memory of ``running``.
     """
 
     group: Group

@@ -34,8 +34,8 @@ def assign_offsets(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
     """An offset in bytes for each buffer, and the size of the arena.
 
     Each buffer in turn gets the lowest place that is free for its whole life. Largest first is mostly best, since it
-    leaves small buffers for the gaps. Where it is not, a search begins with the longest lives first and gives, again and
-    again, the first turn to the buffer that ends highest. Ties go by position: the result depends on nothing else.
+    leaves small buffers for the gaps. Where it is not, a search begins with the longest lives first and gives, again
+    and again, the first turn to the buffer that ends highest. Ties go by position: the result depends on nothing else.
     """
     wanted = GOOD_ENOUGH * lower_bound(lifetimes)
     positions = range(len(lifetimes))
@@ -150,7 +150,7 @@ def _units(phase: Sequence[Step]) -> Iterator[tuple[set[int], set[int]]]:
 
 
 def _region(plan: Plan, buffer: int) -> tuple[int | None, int, int]:
-    """The memory in which ``buffer`` lies (its own number, or None for the arena), and its first and last byte there."""
+    """The memory in which ``buffer`` lies (its own number, None for the arena), its first byte and its end there."""
     planned = plan.buffers[buffer]
     if planned.place != "arena":
         return buffer, 0, planned.type.nbytes

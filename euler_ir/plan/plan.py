@@ -80,10 +80,10 @@ class PlannedView:
 
 @dataclass(frozen=True)
 class MadeOperand:
-    """An operand that has no buffer: ``nest`` makes any rows and columns of it when the product packs them.
+    """An operand that has no buffer: ``nest``, its prologue, makes rows and columns of it when the product packs them.
 
-    The nest has one output, its last parameter, row-major with ``leading`` columns; its other parameters are the buffers
-    ``arguments``. With ``transposed`` the operand is the transpose of what the nest makes.
+    The nest has one output, its last parameter, row-major with ``leading`` columns; its other parameters are the
+    buffers ``arguments``. With ``transposed`` the operand is the transpose of what the nest makes.
     """
 
     nest: Nest

@@ -1,10 +1,10 @@
 """The order of tasks: phases of steps that do not depend on each other, kernels of one phase launched as one.
 
 Tasks are groups of a fused graph, in an order that runs and keeps memory small, since what is made is mostly read soon.
-What is ready together makes phases few when it runs together, though: library calls go ahead of kernels, and kernels wait
-until no call is ready and then run as one (bias gradients, an optimiser's parameters). Both go ahead of their turn only
-where the tasks in between, run one by one, leave as much memory below their peak. A kernel that reads nothing computed
-waits for its turn; one that only frees memory (an update in place) gets the first turn that it can have.
+What is ready together makes phases few when it runs together, though: calls go ahead of kernels, and kernels wait until
+no call is ready and then run as one (bias gradients, an optimiser's parameters). Both go ahead of their turn only where
+the tasks in between, run one by one, leave as much memory below their peak. A kernel that reads nothing computed waits
+for its turn; one that only frees memory (an update in place) gets the first turn that it can have.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class _Scheduler:
         return number == first or ahead + growth + max(self.needed[first:number]) <= self.limit
 
     def _place(self, step: list[int]) -> None:
-        """Append a step to the phase, or to a new one when it needs what the phase makes or more memory than is left."""
+        """Append a step to the phase, or to a new one: it may need what the phase makes, or too much memory."""
         growth = sum(self.memory.change(number)[0] for number in step)
         depends = any(earlier in self.in_phase for number in step for earlier in self.tasks[number].before)
         if not self.phases or depends or self.memory.used + growth > self.limit:
@@ -186,13 +186,18 @@ class _Scheduler:
             self.memory.run(number)
 
 
-def dependencies(reads: Sequence[Sequence], writes: Sequence[Sequence], must_follow: Mapping[int, Sequence[int]]) -> list[list[int]]:
+def dependencies(
+    reads: Sequence[Sequence], writes: Sequence[Sequence], must_follow: Mapping[int, Sequence[int]]
+) -> list[list[int]]:
     """For each task the tasks that write what it reads, and those that it ``must_follow`` for another reason."""
     writer = {}
     for task, values in enumerate(writes):
         for value in values:
             writer[value] = task
     return [
-        [writer[value] for value in values if value in writer and writer[value] != task] + list(must_follow.get(task, ()))
+        [
+            *(writer[value] for value in values if value in writer and writer[value] != task),
+            *must_follow.get(task, ()),
+        ]
         for task, values in enumerate(reads)
     ]

@@ -6,7 +6,16 @@ from numbers import Integral
 
 from euler_ir.dtypes import bool_, f32
 from euler_ir.errors import DTypeError
-from euler_ir.tensor.lifting import Tensor, as_value, broadcast_shapes_of, broadcast_to, cast, full_like, lift, refuse_bool
+from euler_ir.tensor.lifting import (
+    Tensor,
+    as_value,
+    broadcast_shapes_of,
+    broadcast_to,
+    cast,
+    full_like,
+    lift,
+    refuse_bool,
+)
 
 
 def _unary(name: str, x, float_only: bool = False):

@@ -23,14 +23,15 @@ _MARGIN = 0.9
 def is_for_openblas(step: MatmulStep, seconds: Callable[[Plan, bool], float]) -> bool:
     """Whether ``step`` is left to OpenBLAS.
 
-    ``seconds(plan, by_openblas)`` times a plan that holds one product. What is chosen decides the last bits of a result:
-    so it is tried once, whatever the number of threads, and not at all without a cache to keep the answer.
+    ``seconds(plan, by_openblas)`` times a plan that holds one product. What is chosen decides the last bits of a
+    result: so it is tried once, whatever the number of threads, and not at all without a cache to keep the answer.
     """
     if step.epilogue is not None or step.running is not None or not openblas.takes(step):
         return False
     if min(step.rows, step.columns) == 1:
         return True  # of a matrix and a vector nothing is used twice, so packing does not pay
-    if matmul_flops(step.rows, step.inner, step.columns, math.prod(step.batch)) < _WORTH_TRYING or not cache.is_usable():
+    flops = matmul_flops(step.rows, step.inner, step.columns, math.prod(step.batch))
+    if flops < _WORTH_TRYING or not cache.is_usable():
         return False
     key = ("product", host_description(), openblas.description(), _signature(step))
     found = cache.load_fact(*key)

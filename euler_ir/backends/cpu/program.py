@@ -24,9 +24,9 @@ class CpuProgram(Program):
     """``plan`` compiled and linked, with its arena. Runs of several Python threads take turns.
 
     ``threads`` is the number of worker threads (by default all cores); it never changes a bit of the result. In a
-    ``timed`` program they read the clock: after a run ``times``, i64[threads, 1 + len(marks)], holds in nanoseconds when
-    each began and when it came to each of ``marks``. ``by_openblas`` says that OpenBLAS does all products, or none; else
-    see `product_choice`.
+    ``timed`` program they read the clock: after a run ``times``, i64[threads, 1 + len(marks)], holds in nanoseconds
+    when each began and when it came to each of ``marks``. ``by_openblas`` says that OpenBLAS does all products, or
+    none; else see `product_choice`. Raises LoweringError when the system has not got the memory of the arena.
     """
 
     def __init__(

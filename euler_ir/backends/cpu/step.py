@@ -52,8 +52,9 @@ class Mark:
 
 
 class StepWriter:
-    """Writes the step function of ``plan``; ``nests`` are the modules that the loop nests go to.
+    """Writes the step function of ``plan``. ``nests``, ``products`` and ``attentions`` hold the modules that it calls.
 
+    ``for_openblas`` says which products OpenBLAS does; the others are generated, for ``threads`` threads.
     With ``timed`` each thread writes the monotonic clock as a struct timespec at its start and at each of ``marks``:
     those of thread t stand from ``t * (1 + len(marks))`` on.
     """
@@ -77,7 +78,7 @@ class StepWriter:
         self.slots = {number: position + HEADER for position, number in enumerate(outside)}
 
     def step_module(self) -> str:
-        """The module that holds the step function; it calls the functions of ``nests``, which it declares."""
+        """The module that holds the step function; it declares what it calls of other modules."""
         if self.timed:
             self._read_clock(0)
         phases = [(number, phase) for number, phase in enumerate(self.plan.phases) if phase]
@@ -188,7 +189,7 @@ class StepWriter:
         return turn + tasks
 
     def _share(self, tasks: int, turn: int) -> tuple[str, str]:
-        """Registers with the first and the last (excluded) of ``tasks`` for this thread, counted from thread ``turn``."""
+        """Registers with the first and the last (excluded) of ``tasks`` for this thread, counted from ``turn``."""
         shifted, part, after, begin, end = (self._name(stem) for stem in ("s", "part", "after", "begin", "end"))
         self.lines += [
             f"  {shifted} = add i32 %thread, {turn % (1 << 16)}",

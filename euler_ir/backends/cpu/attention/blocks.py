@@ -267,7 +267,7 @@ class AttentionWriter:
         start: Register,
         count: Register,
     ) -> None:
-        """Add to ``count`` rows of ``target`` from ``start`` on: weights of all ``queries`` times rows of ``source``."""
+        """Add to ``count`` rows of ``target`` from ``start`` on: weights of all queries times rows of ``source``."""
         code, tile = self.code, self.tile
         last_key = code.binary("sub", code.binary("add", start, count), number(1))
         with code.loop(number(0), count, tile.rows, nonempty=True) as row:

@@ -20,7 +20,7 @@ class Cut:
     blocks: Blocks
 
     def made_leading(self, side: str, transposed: bool) -> int:
-        """Columns of the memory in which a prologue makes a block of an operand, as that stands before it is transposed."""
+        """Columns of the memory in which a prologue makes a block of an operand, before that is transposed."""
         along_inner = transposed == (side == "right")
         lines = self.blocks.rows if side == "left" else self.blocks.columns
         return self.blocks.inner if along_inner else lines

@@ -1,8 +1,8 @@
 """A whole product: its result is cut among the threads, and each piece into blocks that stay in the caches.
 
-The loops around a tile are those of BLIS, but for the outermost two: along the inner axis first, so that a left operand
-of few rows is packed once for all columns. The order in which an element's products are added depends on ``Blocks.inner``
-alone, never on where the element lies nor on the number of threads.
+The loops around a tile are those of BLIS, but for the outermost two: along the inner axis first, so that a left
+operand of few rows is packed once for all columns. The order in which an element's products are added depends on
+``Blocks.inner`` alone, never on where the element lies nor on the number of threads.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _PACKING = 12
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a thread cuts its piece: ``rows`` x ``inner`` of the left operand and ``inner`` x ``columns`` of the right one
-    are packed at a time.
+    """How a thread cuts its piece: ``rows`` x ``inner`` of the left operand and ``inner`` x ``columns`` of the right
+    one are packed at a time.
     """
 
     rows: int
@@ -47,9 +47,8 @@ class Blocks:
         left, right = (_up(size, 64 // tile.dtype.itemsize) for size in sizes)
         return left, right
 
-
     def made(self, side: str) -> int:
-        """Elements of a block of one operand."""
+        """Elements of a block of one operand, 'left' or 'right', as its prologue makes it: not packed."""
         return self.inner * (self.rows if side == "left" else self.columns)
 
 
