@@ -108,7 +108,10 @@ SAMPLES: tuple[Sample, ...] = (
     Sample(
         "attention_gradient",
         lambda *operands: T.concatenate(
-            [T.reshape(x, (-1,)) for x in operands[0].graph.emit("attention_gradient", operands, causal=True, scale=0.5)]
+            [
+                T.reshape(gradient, (-1,))
+                for gradient in operands[0].graph.emit("attention_gradient", operands, causal=True, scale=0.5)
+            ]
         ),
         (*_HEADS, *_QUERIES),
     ),

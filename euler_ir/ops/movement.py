@@ -32,7 +32,8 @@ def _infer_reshape(types, attributes):
 def _infer_transpose(types, attributes):
     (operand,), permutation = types, attributes["permutation"]
     expect(
-        sorted(permutation) == list(range(operand.rank)), f"transpose: {permutation} does not permute {operand.rank} axes"
+        sorted(permutation) == list(range(operand.rank)),
+        f"transpose: {permutation} does not permute {operand.rank} axes",
     )
     return (TensorType(operand.dtype, tuple(operand.shape[axis] for axis in permutation)),)
 
@@ -66,7 +67,8 @@ def _infer_pad(types, attributes):
     expect(value.shape == (), f"pad: the value has shape {value.shape}, not ()")
     expect_dtype(value.dtype == operand.dtype, f"pad: a value of {value.dtype} for a tensor of {operand.dtype}")
     expect(len(low) == len(high) == len(interior) == operand.rank, "pad: one width for each axis")
-    expect(all(width >= 0 for width in (*low, *high, *interior)), "pad: widths are 0 or more", "slice to make it smaller")
+    are_widths = all(width >= 0 for width in (*low, *high, *interior))
+    expect(are_widths, "pad: widths are 0 or more", "slice to make it smaller")
     return (TensorType(operand.dtype, _padded_shape(operand.shape, attributes)),)
 
 

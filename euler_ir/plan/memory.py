@@ -92,6 +92,7 @@ def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
 
 
 def aligned(nbytes: int) -> int:
+    """Bytes that a buffer of ``nbytes`` takes in the arena."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 

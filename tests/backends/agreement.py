@@ -26,8 +26,8 @@ SAFETY = 4
 """Times the largest move that is allowed: draws of signs seldom meet the worst case."""
 
 _ELEMENTARY = frozenset((
-    "exp", "log", "sin", "cos", "tanh", "erf", "erfc", "normal_cdf", "normal_pdf", "normal_cdf_tanh", "sigmoid", "power",
-    "rsqrt", "remainder",
+    "exp", "log", "sin", "cos", "tanh", "erf", "erfc", "normal_cdf", "normal_pdf", "normal_cdf_tanh", "sigmoid",
+    "power", "rsqrt", "remainder",
 ))  # fmt: skip
 _ROUNDED = frozenset(("add", "subtract", "multiply", "divide", "sqrt", "cast"))
 _SUMS = frozenset(("sum", "prod", "matmul", "cumsum", "scatter_add"))

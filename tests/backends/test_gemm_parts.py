@@ -67,7 +67,8 @@ def test_a_tile_multiplies_packed_panels(dtype, accumulate):
                     inner, left.ctypes.data, right.ctypes.data, result.ctypes.data, columns + 2, columns, accumulate
                 )
                 want = left[:, :rows].T.astype(np.float64) @ right[:, :columns] + accumulate * before[:, :columns]
-                np.testing.assert_allclose(result[:, :columns], want, rtol=0, atol=64 * np.finfo(tile.dtype.numpy).eps * 8)
+                atol = 64 * np.finfo(tile.dtype.numpy).eps * 8
+                np.testing.assert_allclose(result[:, :columns], want, rtol=0, atol=atol)
                 np.testing.assert_array_equal(result[:, columns:], before[:, columns:])
 
 

@@ -156,7 +156,8 @@ def test_a_product_with_a_part_of_joined_tensors(backend):
         return ei.concatenate([a, b], 0)[2:4] @ w
 
     random = np.random.default_rng(0)
-    agrees(build, {n: random.standard_normal(s, np.float32) for n, s in (("a", (1, 3)), ("b", (4, 3)), ("w", (3, 2)))}, backend)
+    shapes = {"a": (1, 3), "b": (4, 3), "w": (3, 2)}
+    agrees(build, {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()}, backend)
 
 
 @pytest.mark.parametrize("width", [5, 17, 31, 33])
@@ -274,7 +275,11 @@ def test_wrong_inputs_are_refused(doubling, given, message):
 
 @pytest.mark.parametrize(
     ("dtype", "given", "message"),
-    [("i64", [1.7, 2.0], "does not convert"), ("u8", [300, 0], "out of the range"), ("bool", [2, 0], "out of the range")],
+    [
+        ("i64", [1.7, 2.0], "does not convert"),
+        ("u8", [300, 0], "out of the range"),
+        ("bool", [2, 0], "out of the range"),
+    ],
 )
 def test_numbers_never_lose_their_meaning(dtype, given, message):
     with ei.Graph() as graph:
@@ -368,7 +373,8 @@ def test_a_fork_in_the_middle_of_a_run_leaves_the_child_able_to_run(gpt2):
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")
 def test_a_signal_handler_may_run_the_program_that_it_interrupts(doubling):
     results = []
-    handler = signal.signal(signal.SIGALRM, lambda *_: results.append(doubling(x=np.ones((2, 3), np.float32))["y"].sum()))
+    ones = np.ones((2, 3), np.float32)
+    handler = signal.signal(signal.SIGALRM, lambda *_: results.append(doubling(x=ones)["y"].sum()))
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
         while len(results) < 20:

@@ -1,4 +1,4 @@
-"""``euler-ir profile``: rows add up, the clocks change nothing, the trace is one, and refusals. No test looks at a time."""
+"""``euler-ir profile``: rows add up, the clocks change nothing, the trace is one, refusals. No test looks at a time."""
 
 import json
 import re

@@ -36,7 +36,9 @@ def rows(*shape, name="x"):
         pytest.param(lambda: ei.softmax(rows(64, 96)), id="softmax"),
         pytest.param(lambda: ei.softmax(rows(8, 96, 64), axis=1), id="softmax of a middle axis"),
         pytest.param(lambda: ei.cross_entropy(rows(64, 96), ei.input("l", (64,), ei.i32)), id="cross-entropy"),
-        pytest.param(lambda: ei.take(rows(50, 16), ei.input("i", (4, 8), ei.i32)) + rows(8, 16, name="p"), id="embedding"),
+        pytest.param(
+            lambda: ei.take(rows(50, 16), ei.input("i", (4, 8), ei.i32)) + rows(8, 16, name="p"), id="embedding"
+        ),
         pytest.param(lambda: rows(64, 96).transpose().reshape(96, 8, 8)[::2] * 2, id="movement and arithmetic"),
         pytest.param(lambda: ei.argmax(rows(64, 96), axis=1), id="argmax"),
     ],

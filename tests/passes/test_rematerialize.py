@@ -1,4 +1,4 @@
-"""Rematerialisation: the same bits from less memory, nothing repeated without need, and a clear word when nothing fits."""
+"""Rematerialisation: the same bits from less memory, nothing repeated without need, a clear word when nothing fits."""
 
 import numpy as np
 import pytest

@@ -203,7 +203,8 @@ def test_rows_are_not_taken_for_columns_where_there_are_as_many():
     with ei.Graph() as graph:
         x, weight = ei.input("x", (256, WIDTH)), ei.parameter("weight", (WIDTH, 256), Normal(1.0))
         logits = x @ weight
-        ei.output(by_row=ei.sum(logits - ei.max(logits, axes=1)[:, None], axes=1), y=ei.sum(ei.exp(x @ weight + weight[0]), 1))
+        by_row = ei.sum(logits - ei.max(logits, axes=1)[:, None], axes=1)
+        ei.output(by_row=by_row, y=ei.sum(ei.exp(x @ weight + weight[0]), 1))
         ei.output(mixed=ei.sum(ei.exp(logits) - ei.max(logits, axes=1), axes=1))
     before, after = split(graph, rows=256)
     leaves = {"x": np.random.default_rng(0).standard_normal((256, WIDTH)).astype(np.float32)}

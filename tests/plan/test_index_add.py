@@ -28,7 +28,9 @@ def arrays():
 
 
 def in_f64(given):
-    given = {name: array.astype(np.float64 if array.dtype.kind == "f" else array.dtype) for name, array in given.items()}
+    given = {
+        name: array.astype(np.float64 if array.dtype.kind == "f" else array.dtype) for name, array in given.items()
+    }
     total = given["y"].T @ given["x"]
     np.add.at(total, given["rows"], given["updates"])
     return total

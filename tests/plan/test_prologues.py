@@ -110,7 +110,9 @@ def of_a_product(x, w):
     return {"y": ei.relu(x @ w) @ ei.input("v", (COLUMNS, 30))}
 
 
-@pytest.mark.parametrize("build", [expensive, read_elsewhere, of_a_sum, moved, in_a_batch, of_one_column, times_itself, of_a_product])
+@pytest.mark.parametrize(
+    "build", [expensive, read_elsewhere, of_a_sum, moved, in_a_batch, of_one_column, times_itself, of_a_product]
+)
 def test_what_is_dear_or_needed_elsewhere_or_no_plain_matrix_is_stored(build):
     with ei.Graph("stored") as graph:
         ei.output(**build(ei.input("x", (ROWS, INNER)), ei.input("w", (INNER, COLUMNS))))

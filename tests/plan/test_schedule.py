@@ -95,7 +95,11 @@ def test_blocks_run_one_after_the_other_when_memory_counts():
 
 def test_what_only_frees_memory_does_not_wait():
     # Gradients 0, 1, 2 and the updates in place that read them: each at once, though all stand last.
-    tasks = [Task((), False, False, (), ("a",)), Task((0,), False, True, (), ("b",)), Task((1,), False, True, (), ("c",))]
+    tasks = [
+        Task((), False, False, (), ("a",)),
+        Task((0,), False, True, (), ("b",)),
+        Task((1,), False, True, (), ("c",)),
+    ]
     tasks += [Task((number,), True, True, ("abc"[number],), ()) for number in range(3)]
     assert schedule(tasks, {"a": 8, "b": 8, "c": 8}) == [[[0]], [[3]], [[1]], [[4]], [[2]], [[5]]]
 
@@ -105,7 +109,9 @@ def test_tasks_follow_the_writers_of_what_they_read_and_what_they_must():
 
 
 @pytest.mark.parametrize(
-    ("config", "batch"), [(GPT2Config(64, 128, 2, 2, 32), 4), (GPT2Config(40_000, 512, 2, 2, 32), 2)], ids=["deep", "broad"]
+    ("config", "batch"),
+    [(GPT2Config(64, 128, 2, 2, 32), 4), (GPT2Config(40_000, 512, 2, 2, 32), 2)],
+    ids=["deep", "broad"],
 )
 def test_training_needs_no_more_than_one_by_one_and_far_fewer_phases(config, batch, monkeypatch):
     graph = train_graph(config, batch, config.context)

@@ -62,7 +62,9 @@ def test_work_grows_with_the_graph(shape, length):
     small_stages, small_lowering = work(lambda: lower(small))
     large_stages, large_lowering = work(lambda: lower(large))
     assert large_lowering < 4.8 * small_lowering
-    small_text, large_text = (len(StepWriter(stages.plan, 2, lambda step: False).step_module()) for stages in (small_stages, large_stages))
+    small_text, large_text = (
+        len(StepWriter(stages.plan, 2, lambda step: False).step_module()) for stages in (small_stages, large_stages)
+    )
     assert large_text < 4.4 * small_text
     check_memory(large_stages.plan)
 
@@ -99,7 +101,8 @@ def test_ten_thousand_operators_compile_and_run():
 
 def test_finding_what_to_compute_again_grows_with_the_graph():
     def again(graph):
-        return work(lambda: [each.run(graph) for each in (Rematerialize(), Rematerialize(True), Rematerialize(True, True))])
+        passes = Rematerialize(), Rematerialize(True), Rematerialize(True, True)
+        return work(lambda: [each.run(graph) for each in passes])
 
     small, large = (PassManager(PIPELINE).run(chain(length)) for length in (1_250, 5_000))
     (small_graphs, small_work), (large_graphs, large_work) = again(small), again(large)

@@ -49,6 +49,7 @@ def end_streams(code: Code) -> None:
 
 
 def memory_element(dtype: DType) -> str:
+    """The LLVM type of an element in memory: half types are the i16 of their bits, bool is i8."""
     if dtype.kind == "bool":
         return "i8"
     return "i16" if dtype.is_half else register_element(dtype)

@@ -39,6 +39,7 @@ class Register:
 
 
 def vector_type(element: str, lanes: int) -> str:
+    """The LLVM type of so many elements: of one, the element's own."""
     return f"<{lanes} x {element}>" if lanes > 1 else element
 
 
@@ -189,7 +190,7 @@ class Code:
     # -- memory --------------------------------------------------------------------------------------------------------
 
     def load(self, pointer: Register, element: str, lanes: int = 1, mask: Register | None = None) -> Register:
-        """A scalar, neighbours, or what each lane of ``pointer`` points to; lanes outside of ``mask`` are 0, not read."""
+        """A scalar, neighbours, or what each lane of ``pointer`` points to; lanes beside ``mask`` are 0, not read."""
         kind, size = vector_type(element, lanes), _ITEM_BYTES[element]
         if pointer.lanes == 1 and mask is None:
             return self.emit(f"load {kind}, {pointer.typed}, align {size}", element, lanes)
@@ -200,7 +201,7 @@ class Code:
         return self.emit(call, element, lanes)
 
     def store(self, value: Register, pointer: Register, mask: Register | None = None) -> None:
-        """``value`` to neighbours, or each lane to where that of ``pointer`` points, but for lanes outside of ``mask``."""
+        """``value`` to neighbours, or each lane to where that of ``pointer`` points, but for lanes beside ``mask``."""
         size = _ITEM_BYTES[value.element]
         if pointer.lanes == 1 and mask is None:
             self.line(f"store {value.typed}, {pointer.typed}, align {size}")

@@ -25,6 +25,7 @@ def tile_of(dtype: DType) -> Tile:
 
 
 def number(value: int) -> Register:
+    """A count or place, i64."""
     return constant(value, "i64")
 
 

@@ -19,6 +19,7 @@ def overrun(tile: Tile, width: int) -> int:
 
 
 def pack_symbol(tile: Tile, width: int, across: bool) -> str:
+    """The name of what `pack_ir` makes."""
     return f"eir_pack_{tile.dtype}_{width}_{'across' if across else 'along'}"
 
 
@@ -143,7 +144,8 @@ class _Packer:
             mixed = list(rows)
             for first in (row for row in range(count) if not row & distance):
                 second = first | distance
-                mixed[first], mixed[second] = (self.code.shuffle(rows[first], rows[second], lanes) for lanes in (low, high))
+                pair = rows[first], rows[second]
+                mixed[first], mixed[second] = (self.code.shuffle(*pair, lanes) for lanes in (low, high))
             rows, distance = mixed, distance // 2
         return rows
 

@@ -129,6 +129,7 @@ ARGUMENTS = {
 
 
 def product_symbol(tile: Tile) -> str:
+    """The name of what `product_ir` makes."""
     return f"eir_product_{tile.dtype}"
 
 

@@ -40,6 +40,7 @@ def best_tile(dtype: DType) -> Tile:
 
 
 def tile_symbol(tile: Tile, rows: int) -> str:
+    """The name of what `tile_ir` makes."""
     return f"eir_tile_{tile.dtype}_{rows}"
 
 
