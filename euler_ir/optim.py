@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from euler_ir.autodiff import gradient
+from euler_ir import autodiff
 from euler_ir.dtypes import accumulation_dtype, f64, i64
 from euler_ir.errors import GraphError
 from euler_ir.graph import Graph, Value
@@ -19,7 +19,7 @@ Gradients = Mapping[Value, Value]
 def gradients(loss: Value) -> dict[Value, Value]:
     """The gradient of a 0-d ``loss`` for every float parameter of its graph; zeros where the loss does not reach."""
     parameters = [parameter for parameter in loss.graph.parameters if parameter.dtype.is_float]
-    return dict(zip(parameters, gradient(loss, parameters), strict=True))
+    return dict(zip(parameters, autodiff.gradient(loss, parameters), strict=True))
 
 
 def gradient_norms(gradients: Gradients) -> Value:

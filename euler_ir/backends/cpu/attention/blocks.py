@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from euler_ir.backends.cpu.attention.tiles import masks, number, product, step, tile_of, transposed
+from euler_ir.backends.cpu.attention.tiles import masks, number, product, step, transposed, unpacked_tile
 from euler_ir.backends.cpu.writer import Code, Definition, Register, constant, lane_constants
 from euler_ir.dtypes import DType
 
@@ -44,7 +44,7 @@ class AttentionWriter:
 
     def __init__(self, variant: AttentionVariant, panels: int) -> None:
         self.variant = variant
-        self.tile = tile_of(variant.dtype)
+        self.tile = unpacked_tile(variant.dtype)
         self.element, self.lanes = self.tile.element, self.tile.lanes
         self.block = panels * self.tile.columns
         self.code = Code()

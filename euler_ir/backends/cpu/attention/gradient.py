@@ -8,7 +8,7 @@ those of queries in scratch memory.
 from __future__ import annotations
 
 from euler_ir.backends.cpu.attention.blocks import KEYS_PER_TILE, AttentionVariant, AttentionWriter, Rows
-from euler_ir.backends.cpu.attention.tiles import masks, number, step, tile_of
+from euler_ir.backends.cpu.attention.tiles import masks, number, step, unpacked_tile
 from euler_ir.backends.cpu.writer import Register, constant
 
 _QUERIES = 32  # in a block at least: fewer would pass over the gradients of keys and values too often
@@ -20,7 +20,7 @@ class GradientWriter(AttentionWriter):
     views = ("query", "key", "value", "logsumexp", "d_output", "delta", "d_query", "d_key", "d_value")
 
     def __init__(self, variant: AttentionVariant) -> None:
-        super().__init__(variant, max(_QUERIES // tile_of(variant.dtype).columns, 1))
+        super().__init__(variant, max(_QUERIES // unpacked_tile(variant.dtype).columns, 1))
         code, width, value_width = self.code, variant.width, variant.value_width
         self.packed_query = self.scratch(width * self.block)
         self.packed_output = self.scratch(value_width * self.block)

@@ -16,7 +16,7 @@ from euler_ir.backends.cpu.writer import Code, Register, constant, first_lanes
 from euler_ir.dtypes import DType
 
 
-def tile_of(dtype: DType) -> Tile:
+def unpacked_tile(dtype: DType) -> Tile:
     """The tile for products that are not packed: twice as many sums as hide the latency of an addition, where there are
     registers for them, in rows that divide the usual widths of heads.
     """
