@@ -31,6 +31,8 @@ def main(arguments=None):
 
 def _measure(options, command):
     table = TABLES[options.table]
+    # numpy's idle threads would spin through the next peer's turn; this lets them sleep at once.
+    os.environ["OPENBLAS_THREAD_TIMEOUT"] = "4"
     for peer in options.peers:
         if not is_installed(peer):
             print(absence(peer), file=sys.stderr)
