@@ -7,6 +7,7 @@ import gc
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import NoReturn
 
 import numpy as np
@@ -230,13 +231,18 @@ def compile(
     """
     if not isinstance(graph, Graph):
         raise GraphError(f"compile needs a Graph, not {graph!r}", hint="call the function that builds it")
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
+    if threads is not None and not _is_count(threads):
         raise ValueError(f"threads is a number of 1 or more, not {threads!r}")
-    if memory_budget is not None and (not isinstance(memory_budget, int) or memory_budget < 1):
+    if memory_budget is not None and not _is_count(memory_budget):
         raise ValueError(f"memory_budget is a number of bytes above 0, not {memory_budget!r}")
     verify(graph)
     stages = lower(graph, passes, memory_budget=memory_budget)
     return Executable(graph, stages, _program(stages.plan, backend, threads))
+
+
+def _is_count(number) -> bool:
+    """Whether ``number`` is an integer of Python's or numpy's, and at least 1."""
+    return isinstance(number, Integral) and not isinstance(number, bool) and number >= 1
 
 
 def _program(plan: Plan, backend: str, threads: int | None):

@@ -132,8 +132,13 @@ def test_what_does_not_fit_is_refused_with_figures_and_owners():
     assert "without a budget it needs" in text and "largest at the peak" in text and "f32[64, 32]" in text
 
 
-@pytest.mark.parametrize("budget", [0, -1, 2.5, "1 GB"])
+@pytest.mark.parametrize("budget", [0, -1, 2.5, "1 GB", True])
 def test_a_budget_that_is_no_number_of_bytes_is_refused(budget):
     with pytest.raises(ValueError, match="memory_budget"):
         ei.compile(mlp(), memory_budget=budget)
 
+
+def test_a_budget_may_be_a_number_of_numpy():
+    graph = mlp()
+    plans = [ei.compile(graph, memory_budget=kind(1 << 30)).plan for kind in (int, np.int64)]
+    assert str(plans[0]) == str(plans[1])
