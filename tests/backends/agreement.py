@@ -4,7 +4,8 @@ The graph is cut into primitive operators and run several times. Each time, the 
 correctly rounded by all backends (elementary functions, sums) is moved by its own error bound, up or down at random,
 and the result of each operator that reads what was moved by another rounding. What moves with it may differ by a
 multiple of the largest move; what does not move at all must be equal. Attention may pass over what it gives the weight
-0, so in a graph with attention every other run takes 0 times an infinity or NaN for 0: what depends on it is left open.
+0, so in a graph with attention every other run takes 0 times an infinity or NaN for 0: what depends on it is left open,
+and so is what depends on values whose sum overflows.
 """
 
 from __future__ import annotations
@@ -110,11 +111,17 @@ def _perturbed(graph: Graph, leaves: Mapping[str, np.ndarray], seed: int, passes
 
 
 def _products_without_zeros(attributes: Mapping, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The operator multiply, or matmul if it has attributes, in which 0 times anything is 0."""
+    """The operator multiply, or matmul if it has attributes, in which 0 times anything is 0.
+
+    A matmul is infinite where its right operands alone add up to that: attention divides by the sum of its weights last.
+    """
     if attributes:
         left = np.swapaxes(left, -1, -2) if attributes["transpose_left"] else left
         right = np.swapaxes(right, -1, -2) if attributes["transpose_right"] else right
-        return np.sum(_products_without_zeros({}, left[..., None], right[..., None, :, :]), axis=-2, dtype=left.dtype)
+        left, right = left[..., None], right[..., None, :, :]
+        result = np.sum(_products_without_zeros({}, left, right), axis=-2, dtype=left.dtype)
+        undivided = np.sum(np.where(left == 0, 0, np.abs(right)), axis=-2, dtype=left.dtype)
+        return np.where(np.isfinite(undivided), result, left.dtype.type(np.inf))
     return np.where((left == 0) | (right == 0), left.dtype.type(0), left * right)
 
 
