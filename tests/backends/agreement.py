@@ -113,7 +113,7 @@ def _perturbed(graph: Graph, leaves: Mapping[str, np.ndarray], seed: int, passes
 def _products_without_zeros(attributes: Mapping, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """The operator multiply, or matmul if it has attributes, in which 0 times anything is 0.
 
-    A matmul is infinite where its right operands alone add up to that: attention divides by the sum of its weights last.
+    A matmul is NaN where its right operands alone add up to infinity: attention divides by the sum of its weights last.
     """
     if attributes:
         left = np.swapaxes(left, -1, -2) if attributes["transpose_left"] else left
@@ -121,7 +121,7 @@ def _products_without_zeros(attributes: Mapping, left: np.ndarray, right: np.nda
         left, right = left[..., None], right[..., None, :, :]
         result = np.sum(_products_without_zeros({}, left, right), axis=-2, dtype=left.dtype)
         undivided = np.sum(np.where(left == 0, 0, np.abs(right)), axis=-2, dtype=left.dtype)
-        return np.where(np.isfinite(undivided), result, left.dtype.type(np.inf))
+        return np.where(np.isfinite(undivided), result, left.dtype.type(np.nan))
     return np.where((left == 0) | (right == 0), left.dtype.type(0), left * right)
 
 
