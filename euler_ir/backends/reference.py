@@ -88,7 +88,7 @@ def _operand(flat, operand: PlannedView | MadeOperand, batch: tuple[int, ...], r
     made = np.empty(output.size, output.dtype.numpy)
     run_nest(operand.nest, [*(flat[buffer] for buffer in operand.arguments), made])
     matrix = made.reshape(-1, operand.leading)
-    return matrix.T if operand.transposed else matrix
+    return (matrix.T if operand.transposed else matrix)[:rows, :columns]
 
 
 def _view(flat: list[np.ndarray], view: PlannedView, batch: tuple[int, ...], rows: int, columns: int) -> np.ndarray:

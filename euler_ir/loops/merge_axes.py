@@ -20,23 +20,6 @@ def merge_axes(nest: Nest, columns: int | None = None) -> Nest:
     return replace(nest, axes=axes, body=body, vector=nest.vector and bool(axes))
 
 
-def with_leading(nest: Nest, leading: int) -> Nest:
-    """``nest``, elementwise over rows and a last axis of columns, with ``leading`` elements from row to row of its last
-    parameter instead of as many as there are columns.
-    """
-    columns, output = nest.axes[-1], nest.parameters[-1].name
-
-    def moved(statement: Statement) -> Statement:
-        if not isinstance(statement, Store) or statement.buffer != output:
-            return statement
-        rows = Index.of(columns)
-        for axis in nest.axes[:-1]:
-            rows = rows + Index.of(axis) * (statement.index.coefficient(axis) // columns.extent * leading)
-        return replace(statement, index=rows)
-
-    return replace(nest, body=tuple(map(moved, nest.body)))
-
-
 def _merge_loop(statement: Statement) -> Statement:
     if not isinstance(statement, Loop):
         return statement

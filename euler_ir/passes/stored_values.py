@@ -126,7 +126,7 @@ class _Choice:
             if group.kind == "matmul":
                 for view in (group.call.left, group.call.right):
                     products.setdefault(view.source, []).append(group)
-                    if not _is_whole(view) or group.call.batch or group.call.left.source is group.call.right.source:
+                    if not _begins_with(view) or group.call.batch or group.call.left.source is group.call.right.source:
                         read.add(view.source)
             elif group.call is not None:
                 read.update(group.call.sources)
@@ -202,8 +202,10 @@ class _Choice:
         return tuple(found)
 
 
-def _is_whole(view: MatrixView) -> bool:
-    """Whether ``view`` shows all of a value, its last axis, of several elements, as rows or columns of the matrix."""
+def _begins_with(view: MatrixView) -> bool:
+    """Whether ``view`` shows the first rows and columns of a value, perhaps all, whose last axis is the columns; or their
+    transpose.
+    """
     return view.offset == 0 and view.leading == view.source.shape[-1] > 1
 
 

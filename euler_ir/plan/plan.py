@@ -83,7 +83,8 @@ class MadeOperand:
     """An operand that has no buffer: ``nest``, its prologue, makes rows and columns of it when the product packs them.
 
     The nest has one output, its last parameter, row-major with ``leading`` columns; its other parameters are the
-    buffers ``arguments``. With ``transposed`` the operand is the transpose of what the nest makes.
+    buffers ``arguments``. The operand is its first rows and columns, as many as the product needs, or with
+    ``transposed`` the transpose of those.
     """
 
     nest: Nest

@@ -58,6 +58,28 @@ def test_both_operands_in_every_layout(layout, monkeypatch):
     np.testing.assert_allclose(ei.compile(graph, backend="reference")(**inputs)["c"], want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("rows, columns", [(70, 90), (31, 90), (70, 41), (31, 41)])
+def test_an_operand_may_be_the_first_rows_and_columns_of_what_is_made(rows, columns, transposed, side):
+    shape = (columns, rows) if transposed else (rows, columns)
+    with ei.Graph("part") as graph:
+        x = ei.input("x", (70, 90))
+        part = (x * 2 + 1)[:rows, :columns]
+        if side == "left":
+            ei.output(y=ei.matmul(part, ei.input("w", (shape[1], 40)), transpose_left=transposed))
+        else:
+            ei.output(y=ei.matmul(ei.input("w", (40, shape[0])), part, transpose_right=transposed))
+    assert made(graph) == [(side == "left", side == "right")]
+    generator = np.random.default_rng(4)
+    inputs = {leaf.op.attributes["name"]: generator.standard_normal(leaf.shape, np.float32) for leaf in graph.inputs}
+    part = (inputs["x"].astype(np.float64) * 2 + 1)[:rows, :columns]
+    part = part.T if transposed else part
+    want = part @ inputs["w"] if side == "left" else inputs["w"] @ part
+    for backend in ("cpu", "reference"):
+        np.testing.assert_allclose(ei.compile(graph, backend=backend)(**inputs)["y"], want, rtol=1e-4, atol=1e-3)
+
+
 def test_a_layer_norm_before_products_is_stored_as_its_statistics():
     with ei.Graph("layer norm") as graph:
         x, v, w = ei.input("x", (4, 30, 64)), ei.input("v", (64, 48)), ei.input("w", (64, 50))

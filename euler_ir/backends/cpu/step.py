@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from euler_ir.backends.cpu import openblas
 from euler_ir.backends.cpu.attention.calls import AttentionModules
@@ -20,8 +20,8 @@ from euler_ir.backends.cpu.codegen import NestModules
 from euler_ir.backends.cpu.gemm.calls import ProductModules
 from euler_ir.backends.cpu.widths import task_count
 from euler_ir.backends.cpu.worker_pool import BARRIER_DECLARATION
-from euler_ir.loops.kernel import Nest
-from euler_ir.loops.merge_axes import with_leading
+from euler_ir.index import Index
+from euler_ir.loops.kernel import Nest, Statement, Store
 from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MadeOperand, MatmulStep, Plan, Step
 
 STEP_SYMBOL = "eir_step"
@@ -211,17 +211,17 @@ class StepWriter:
             self.lines.append(openblas.call(step, *pointers))
             return
         cut = self.products.cut(step)
-        functions = dict(zip(("left", "right", "result"), pointers))
+        named = dict(zip(("left", "right", "result"), pointers))
         for side, operand in (("left", step.left), ("right", step.right)):
-            functions[f"make_{side}"] = "null"
+            named[f"make_{side}"] = "null"
             if isinstance(operand, MadeOperand):
                 leading = cut.made_leading(side, operand.transposed)
-                functions[f"make_{side}"] = self._by_parts(operand.nest, operand.arguments, frozenset(), leading)
-        functions["epilogue"] = "null"
+                named[f"make_{side}"] = self._by_parts(operand.nest, operand.arguments, frozenset(), leading)
+        named["epilogue"] = "null"
         if step.epilogue is not None:
             (nest,), (arguments,), (shared,) = step.epilogue.kernel.nests, step.epilogue.arguments, step.epilogue.shared
-            functions["epilogue"] = self._by_parts(nest, arguments, shared)
-        self.lines.append(self.products.call(step, cut, functions))
+            named["epilogue"] = self._by_parts(nest, arguments, shared)
+        self.lines.append(self.products.call(step, cut, named))
 
     def _by_parts(
         self, nest: Nest, arguments: Sequence[int], shared: frozenset[int], leading: int | None = None
@@ -232,7 +232,7 @@ class StepWriter:
         columns: the last one of the nest.
         """
         if leading is not None:
-            nest = with_leading(nest, leading)
+            nest = _with_leading(nest, leading)
         symbol = self.nests.add(nest, shared, by_parts=True)
         self.parameters[symbol] = "i64, i64, i64, i64" + ", ptr" * (1 + len(nest.parameters))
         function = f"@part{len(self.functions)}"
@@ -280,3 +280,20 @@ class StepWriter:
             f"  {target} = getelementptr i8, ptr {self._pointer(step.target)}, i64 {begin}",
             f"  call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {length}, i1 false)",
         ]
+
+
+def _with_leading(nest: Nest, leading: int) -> Nest:
+    """``nest``, elementwise over rows and a last axis of columns, with ``leading`` elements from row to row of its last
+    parameter instead of as many as there are columns.
+    """
+    columns, output = nest.axes[-1], nest.parameters[-1].name
+
+    def moved(statement: Statement) -> Statement:
+        if not isinstance(statement, Store) or statement.buffer != output:
+            return statement
+        rows = Index.of(columns)
+        for axis in nest.axes[:-1]:
+            rows = rows + Index.of(axis) * (statement.index.coefficient(axis) // columns.extent * leading)
+        return replace(statement, index=rows)
+
+    return replace(nest, body=tuple(map(moved, nest.body)))
