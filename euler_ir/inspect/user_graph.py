@@ -1,4 +1,4 @@
-"""The graph that a user's file makes, by the name of a function in it; or one message that says why there is none."""
+"""The graph that a command is about: made by a function of a user's file, or read from text; or why there is none."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from types import ModuleType
 
 from euler_ir.errors import EulerError
 from euler_ir.graph import Graph
+from euler_ir.text import parse_graph
 
 _MODULE = "euler_ir_user_file"
 
@@ -23,14 +24,19 @@ class UserGraphError(Exception):
 
 
 def load_graph(target: str) -> Graph:
-    """The graph of ``FILE.py:function``: what the function returns when called, or the graph of that name.
+    """The graph of ``FILE.py:function``: what the function returns when called, or the graph of that name; or the graph
+    that the text of ``FILE.eir`` says, or of stdin for ``-``.
 
-    The file is imported as Python would run it, its own folder first on the path; what it prints goes to stderr.
-    Raises UserGraphError.
+    A Python file is imported as Python would run it, its own folder first on the path; what it prints goes to stderr.
+    Raises UserGraphError, and ParseError for wrong text.
     """
+    if target == "-":
+        return parse_graph(sys.stdin.read(), "<stdin>")
+    if target.endswith(".eir"):
+        return parse_graph(_text_of(target), target)
     filename, _, name = target.rpartition(":")
     if not filename or not name:
-        raise UserGraphError(f"{target!r} is not FILE.py:function, such as examples/mlp.py:train_graph")
+        raise UserGraphError(f"{target!r} is not FILE.py:function, such as examples/mlp.py:train_graph, nor FILE.eir")
     path = Path(filename)
     if not path.is_file():
         raise UserGraphError(f"there is no file {filename!r}")
@@ -42,6 +48,15 @@ def load_graph(target: str) -> Graph:
     if not isinstance(found, Graph):
         raise UserGraphError(f"{target} gives {_kind(found)}, not a Graph")
     return found
+
+
+def _text_of(filename: str) -> str:
+    try:
+        return Path(filename).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserGraphError(f"there is no file {filename!r}") from None
+    except UnicodeDecodeError as error:
+        raise UserGraphError(f"{filename!r} is not text: {error.reason} at byte {error.start}") from None
 
 
 @contextlib.contextmanager

@@ -1,0 +1,12 @@
+"""The commands of ``euler-ir``, a module each: ``configure(parser)`` says its options, ``run(options)`` does it.
+
+Only the module of the command that is called is imported, so that each starts as fast as what it needs.
+"""
+
+COMMANDS = {
+    "dump": "print what the compiler makes of a model, stage by stage",
+    "profile": "time every kernel and product of a step, beside what the machine could do",
+    "check": "compare the gradient of every operator with finite differences",
+    "cache": "say what is kept on disk, or remove it",
+}
+"""Every command with its one line of help, in the order in which they are listed."""
