@@ -18,7 +18,7 @@ LEVELS = [
     {"initializers", "tensor"},
     {"ops"},
     {"graph"},
-    {"builder", "state", "text", "verify", "interpreter", "graph_equality", "widen", "gradient_samples"},
+    {"builder", "state", "text", "verify", "interpreter", "graph_equality", "widen", "rounding", "gradient_samples"},
     {"autodiff"},
     {"passes", "nn", "optim", "quantization"},
     {"loops"},

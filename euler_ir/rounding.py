@@ -1,0 +1,129 @@
+"""What rounding may do to a graph: how far another way of computing each operator may lie, and runs that go that far.
+
+A run is *perturbed* when the result of every operator that is not correctly rounded by all backends (elementary
+functions, sums) is moved by its own error bound, up or down at random, and the result of each operator that reads what
+was moved by another rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import ml_dtypes
+import numpy as np
+
+from euler_ir.dtypes import as_dtype
+from euler_ir.graph import Graph, Op, Value
+
+_ELEMENTARY = frozenset((
+    "exp", "log", "sin", "cos", "tanh", "erf", "erfc", "normal_cdf", "normal_pdf", "normal_cdf_tanh", "sigmoid",
+    "power", "rsqrt", "remainder",
+))  # fmt: skip
+_ROUNDED = frozenset(("add", "subtract", "multiply", "divide", "sqrt", "cast"))
+_SUMS = frozenset(("sum", "prod", "matmul", "cumsum", "scatter_add", "index_add"))
+_EITHER_ZERO = _SUMS | {"maximum", "minimum", "max", "min"}
+
+Results = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
+"""Outputs and updates of a graph, each by name."""
+
+
+def perturbed(graph: Graph, leaves: Mapping[str, np.ndarray], seed: int, passes_over: bool = False) -> Results:
+    """Outputs and updates of ``graph``, which holds primitive operators only, in a perturbed run.
+
+    With ``passes_over`` 0 times an infinity or NaN is 0, as attention may have it.
+    """
+    random = np.random.default_rng(seed)
+    arrays, moved = {}, set()
+    for op in graph.ops:
+        if op.definition.has_identity:
+            arrays[op.result] = np.asarray(leaves[op.attributes["name"]])
+            continue
+        operands = [arrays[operand] for operand in op.operands]
+        again = not moved.isdisjoint(op.operands)
+        if again or may_differ(op):
+            moved.update(op.results)
+        with np.errstate(all="ignore"):
+            evaluate = op.definition.evaluate
+            if passes_over and op.name in ("multiply", "matmul") and op.result.dtype.is_float:
+                evaluate = _products_without_zeros
+            results = evaluate(op.attributes, *_reordered(op, operands, random))
+            for value, array in zip(op.results, results if isinstance(results, tuple) else (results,)):
+                arrays[value] = perturb(value, np.asarray(array), operands, again, random)
+    outputs = {name: arrays[value] for name, value in graph.outputs.items()}
+    return outputs, {name: arrays[value] for name, value in graph.updates.items()}
+
+
+def _products_without_zeros(attributes: Mapping, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The operator multiply, or matmul if it has attributes, in which 0 times anything is 0.
+
+    A matmul is NaN where its right operands alone add up to infinity: attention divides by the sum of its weights last.
+    """
+    if attributes:
+        left = np.swapaxes(left, -1, -2) if attributes["transpose_left"] else left
+        right = np.swapaxes(right, -1, -2) if attributes["transpose_right"] else right
+        left, right = left[..., None], right[..., None, :, :]
+        result = np.sum(_products_without_zeros({}, left, right), axis=-2, dtype=left.dtype)
+        undivided = np.sum(np.where(left == 0, 0, np.abs(right)), axis=-2, dtype=left.dtype)
+        return np.where(np.isfinite(undivided), result, left.dtype.type(np.nan))
+    return np.where((left == 0) | (right == 0), left.dtype.type(0), left * right)
+
+
+def _reordered(op: Op, operands: list[np.ndarray], random: np.random.Generator) -> list[np.ndarray]:
+    """``operands`` with what ``op`` sums or multiplies up in another order: one that overflows, perhaps, on the way."""
+    if op.name in ("sum", "prod"):
+        (x,) = operands
+        for axis in op.attributes["axes"]:
+            x = np.take(x, random.permutation(x.shape[axis]), axis)
+        return [x]
+    if op.name == "matmul":
+        left, right = operands
+        order = random.permutation(left.shape[-2 if op.attributes["transpose_left"] else -1])
+        left = left[..., order, :] if op.attributes["transpose_left"] else left[..., order]
+        return [left, right[..., order] if op.attributes["transpose_right"] else right[..., order, :]]
+    return operands
+
+
+def may_differ(op: Op) -> bool:
+    """Whether two right ways of computing ``op`` on the same operands may give other bits."""
+    return op.name in _ELEMENTARY or op.name in _SUMS
+
+
+def perturb(
+    value: Value, array: np.ndarray, operands: list[np.ndarray], again: bool, random: np.random.Generator
+) -> np.ndarray:
+    """``array``, a result of the op of ``value``, moved by the error bound of the op in the type of ``value``, up or
+    down; ``again`` when its operands were moved. The array may be of a wider type.
+    """
+    if not value.dtype.is_float:
+        return array
+    op = value.op
+    if op.name in _EITHER_ZERO:
+        array = np.where(array == 0, array * random.choice((-1, 1), array.shape).astype(array.dtype), array)
+    reach = error_bound(op, array, operands, again)
+    if reach is None:
+        return array
+    reach = np.where(np.isnan(reach), 0, reach)  # of a finite result: what is NaN was passed over
+    half = value.dtype.is_half
+    roundoff = float(ml_dtypes.finfo(np.float32 if half else value.dtype.numpy).eps) / 2
+    signs = random.choice((-1.0, 1.0), array.shape)
+    wide = array.astype(np.float64)
+    move = reach * roundoff + (np.abs(wide) * float(ml_dtypes.finfo(value.dtype.numpy).eps) if half else 0)
+    return np.where(np.isfinite(wide), wide + signs * move, wide).astype(array.dtype)
+
+
+def error_bound(op: Op, array: np.ndarray, operands: list[np.ndarray], again: bool) -> np.ndarray | None:
+    """The most that another way of computing ``op`` differs by, in unit roundoffs; None when there is only one way."""
+    if op.name in _ELEMENTARY:
+        return 8 * np.abs(array.astype(np.float64))
+    if op.name in _ROUNDED and again:
+        return np.abs(array.astype(np.float64))
+    if op.name not in _SUMS:
+        return None
+    *_, x = operands
+    if op.name == "prod":
+        return x.size / max(array.size, 1) * np.abs(array.astype(np.float64))
+    sizes = [np.abs(each.astype(np.float64)) if as_dtype(each.dtype).is_float else each for each in operands]
+    count = x.size / max(array.size, 1) if op.name == "sum" else x.size
+    if op.name == "matmul":
+        count = operands[0].shape[-2 if op.attributes["transpose_left"] else -1]
+    return (count + 1) * np.asarray(op.definition.evaluate(op.attributes, *sizes), np.float64)
