@@ -13,6 +13,7 @@ the loss by a millionth over the tensor's own scale; it matters only where the w
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,6 +61,14 @@ class GradientError:
     def passes(self) -> bool:
         """Whether both errors are within LIMIT; NaN is not."""
         return self.compiled <= LIMIT and self.interpreted <= LIMIT
+
+    def record(self) -> dict:
+        """For JSON: the fields and whether it passes; null for an error that is NaN or infinite."""
+        fields = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in dataclasses.asdict(self).items()
+        }
+        return fields | {"passes": self.passes()}
 
 
 def check_gradients(

@@ -9,6 +9,7 @@ from euler_ir.cache import FOLDER_VARIABLE
 
 def pytest_addoption(parser):
     parser.addoption("--threads", help="worker threads of programs that ask for no number (default: all cores)")
+    parser.addoption("--update-docs", action="store_true", help="write what the transcripts of the docs print now")
 
 
 def pytest_configure(config):

@@ -1,6 +1,7 @@
 """The gradient check passes what is right, finds what is wrong, and says which."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -170,9 +171,13 @@ def test_the_table_says_what_fails(capsys):
 
 
 @pytest.mark.parametrize(("row", "code"), [(GOOD, 0), (BAD, 1), (dataclasses.replace(GOOD, compiled=float("nan")), 1)])
-def test_exit_codes(monkeypatch, row, code):
+def test_exit_codes(monkeypatch, capsys, row, code):
     monkeypatch.setattr(gradient_check, "check_operators", lambda: [GOOD, row])
     assert main(["check"]) == code
+    capsys.readouterr()
+    assert main(["check", "--json"]) == code
+    answer = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert [each["passes"] for each in answer["operators"]] == [True, code == 0]
     monkeypatch.setattr(models_check, "check_operators", lambda: [GOOD])
     monkeypatch.setattr(models_check, "check_gpt2", lambda: [row])
     assert models_check.main() == code

@@ -1,0 +1,186 @@
+"""The docs say what happens: every transcript is run again, and every command has a page with one.
+
+    pytest tests/test_docs.py --update-docs
+
+writes what the commands print now into the pages.
+"""
+
+import difflib
+import json
+import os
+
+import pytest
+from transcripts import ROOT, Command, Session, matches, rewritten, shortened, transcripts
+
+from euler_ir.commands import COMMANDS
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+INDEX = ROOT / "docs" / "commands" / "README.md"
+
+
+@pytest.fixture
+def session(tmp_path, monkeypatch):
+    for name in ("PATH", "PYTHONPATH", "COLUMNS", "EULER_IR_CACHE", "EULER_IR_THREADS"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    return Session(tmp_path, os.environ)
+
+
+def page_of(command):
+    return INDEX.with_name(f"{command}.md")
+
+
+def with_transcripts():
+    return [page for page in PAGES if any(block.not_run is None for block in transcripts(page.read_text()))]
+
+
+@pytest.mark.parametrize("page", with_transcripts(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_transcripts_are_what_is_printed(page, session, request):
+    text = page.read_text()
+    now = rewritten(text, session)
+    if request.config.option.update_docs:
+        page.write_text(now)
+    elif now != text:
+        changes = "\n".join(difflib.unified_diff(text.splitlines(), now.splitlines(), "the page", "now", lineterm=""))
+        pytest.fail(f"{page.relative_to(ROOT)} says what is no longer so:\n{changes}", pytrace=False)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_page_in_the_index(command):
+    assert page_of(command).is_file(), f"write docs/commands/{command}.md"
+    lines = [line for line in INDEX.read_text().splitlines() if line.startswith(f"| [{command}]({command}.md) |")]
+    assert len(lines) == 1, f"docs/commands/README.md lists {command} {len(lines)} times"
+    assert first_call(command) is not None, f"docs/commands/{command}.md has no transcript that begins with it"
+
+
+def first_call(name):
+    """The commands of the page of ``name`` up to the first plain call of it, or None."""
+    before = []
+    for block in transcripts(page_of(name).read_text()):
+        for command in block.commands if block.not_run is None else ():
+            before.append(command)
+            if (command.arguments() or [None])[0] == name:
+                return before
+    return None
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_answers_as_json(name, session):
+    *before, call = first_call(name)
+    for command in before:
+        session.run(command)
+    text = "\n".join(session.run(Command(f"{call.text} --json", ())))
+    assert isinstance(json.loads(text), dict | list)
+
+
+def test_the_index_lists_commands_only():
+    listed = [line[3:].split("]")[0] for line in INDEX.read_text().splitlines() if line.startswith("| [")]
+    assert listed == list(COMMANDS)
+
+
+# -- the runner itself -------------------------------------------------------------------------------------------------
+
+PAGE = """\
+# A page
+
+```console
+$ echo one; echo two 3 ms
+one
+two 4 ms
+$ cat > note.txt <<END
+> a note
+> END
+$ cat note.txt
+...
+```
+
+<!-- not run: it takes a day -->
+```console
+$ sleep 86400
+```
+
+<!-- figures vary -->
+```console
+$ echo "rate   12.5 GB/s"
+rate 3 GB/s
+```
+"""
+
+
+def test_blocks_of_a_page():
+    first, second, third = transcripts(PAGE)
+    assert [command.text for command in first.commands] == [
+        "echo one; echo two 3 ms",
+        "cat > note.txt <<END\na note\nEND",
+        "cat note.txt",
+    ]
+    assert first.commands[0].output == ("one", "two 4 ms") and first.line == 3
+    assert (second.not_run, third.figures_vary) == ("it takes a day", True)
+
+
+def test_what_still_holds_is_left_alone(session):
+    assert rewritten(PAGE, session) == PAGE
+    assert (session.folder / "note.txt").read_text() == "a note\n"
+
+
+def test_what_changed_is_rewritten(session):
+    changed = PAGE.replace("one\ntwo 4 ms", "one\ntwo 4 mm").replace("rate 3", "pace 3")
+    now = rewritten(changed, session)
+    assert now == PAGE.replace("two 4 ms", "two 3 ms").replace("rate 3 GB", "rate   12.5 GB")
+
+
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        ("```console\nls\n```\n", "does not begin with"),
+        ("```console\n```\n", "empty"),
+        ("<!-- not run: -->\n```console\n$ ls\n```\n", "say why"),
+    ],
+)
+def test_a_block_that_is_none(page, message):
+    with pytest.raises(ValueError, match=message):
+        transcripts(page)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "same"),
+    [
+        (["a", "..."], ["a"], True),
+        (["a", "...", "c"], ["a", "b", "b", "c"], True),
+        (["...", "c", "..."], ["c", "b"], True),
+        (["a", "...", "c"], ["a", "b"], False),
+        (["a"], ["a", "b"], False),
+        (["a", "b"], ["a"], False),
+        (["took 3.1 ms at 0x7f0012ab"], ["took 12 ms at 0x7f00ffff"], True),
+        (["4 operators"], ["5 operators"], False),
+        (["3 ms of 4"], ["2 ms of 5"], False),
+    ],
+)
+def test_matching(wanted, found, same):
+    assert matches(wanted, found) is same
+
+
+def test_matching_of_figures():
+    assert matches(["── a   12.5%", "b 3"], ["──── a 7%", "b   -1e-7"], figures_vary=True)
+    assert not matches(["a 12"], ["b 12"], figures_vary=True)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "now"),
+    [
+        ("a", "a b c d e f"),
+        ("a ...", "a ..."),
+        ("a b ... f", "a b ... f"),
+        ("x y ... z", "a b ... f"),
+        ("... d e ...", "... d e ..."),
+        ("a ... x e ... f", "a ... d e ... f"),
+        ("...", "..."),
+    ],
+)
+def test_what_a_page_leaves_out_stays_left_out(wanted, now):
+    assert shortened(wanted.split(), "a b c d e f".split()) == now.split()
+
+
+def test_an_error_is_part_of_the_transcript(session):
+    (line,) = session.run(Command("euler-ir dump absent.py:f --stage graph", ()))
+    assert line == "euler-ir: there is no file 'absent.py'"
+    assert session.run(Command("euler-ir dump absent.py:f --stage graph || echo $?", ())) == [line, "2"]
