@@ -85,7 +85,7 @@ def cases(part):
 
 def _cases():
     # Imported here, so that the peers' processes, which are handed their cases, need no euler_ir.
-    from euler_ir.plan.work import attention_flops, matmul_flops
+    from euler_ir.passes.cost import attention_flops, matmul_flops
 
     def product(part, kind, rows, inner, columns, more=0):
         elements = rows * inner + inner * columns + rows * columns + more

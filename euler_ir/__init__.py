@@ -29,6 +29,7 @@ from euler_ir.errors import (
     GraphError,
     LoweringError,
     ParseError,
+    PassError,
     ShapeError,
     VerifyError,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import NoReturn
@@ -16,10 +16,11 @@ from euler_ir.backends.base import Run
 from euler_ir.dtypes import as_dtype, convert
 from euler_ir.errors import DTypeError, ExecutionError, GraphError, LoweringError
 from euler_ir.graph import Graph, Value
-from euler_ir.passes.fuse import fuse
+from euler_ir.passes.fuse import Fuse
 from euler_ir.passes.groups import FusedGraph
-from euler_ir.passes.manager import OnPass, Pass, PassManager
-from euler_ir.passes.pipeline import PIPELINE
+from euler_ir.passes.instruments import Instrument
+from euler_ir.passes.manager import Pass, PassManager
+from euler_ir.passes.pipeline import PIPELINE, as_pipeline
 from euler_ir.passes.rematerialize import Rematerialize
 from euler_ir.plan.build import build_plan
 from euler_ir.plan.footprint import Footprint, footprint, readable
@@ -44,34 +45,38 @@ class Stages:
 
 def lower(
     graph: Graph,
-    passes: Sequence[Pass] = PIPELINE,
-    verify_each: bool = False,
-    on_pass: OnPass | None = None,
+    passes: str | Iterable[Pass] = PIPELINE,
+    instruments: Iterable[Instrument] = (),
     memory_budget: int | None = None,
 ) -> Stages:
     """``graph`` at every level below it, down to the plan, which is the same for every backend.
 
-    ``passes`` must leave primitive operators that fusion knows; see ``PassManager`` for ``verify_each`` and
-    ``on_pass``. Where the plan needs more than ``memory_budget`` bytes, values are computed again instead of kept, as
-    little as fits. Raises LoweringError when nothing fits.
+    ``passes``, as text or as passes, must leave primitive operators that fusion knows; the last may be ``fuse`` with
+    its options. ``instruments`` watch all passes. Where the plan needs more than ``memory_budget`` bytes, values are
+    computed again instead of kept, as little as fits. Raises LoweringError when nothing fits.
     """
+    *passes, fuse = _ending_in_fusion(as_pipeline(passes))
     with _collector_at_rest():
-        optimized = PassManager(passes, verify_each, on_pass).run(graph)
+        optimized = PassManager(passes, instruments).run(graph)
         gc.collect(0)  # the graphs between the passes are cycles, and what follows can use their memory
-        stages = _planned(optimized)
+        stages = _planned(optimized, fuse, instruments)
         if memory_budget is None or footprint(stages.plan).total <= memory_budget:
             return stages
         tried = [stages]
         for each in (Rematerialize(), Rematerialize(products=True), Rematerialize(products=True, long_pieces=True)):
-            stages = _planned(PassManager((each,), verify_each, on_pass).run(optimized))
+            stages = _planned(PassManager((each,), instruments).run(optimized), fuse, instruments)
             if footprint(stages.plan).total <= memory_budget:
                 return stages
             tried.append(stages)
     _raise_over_budget(graph, [footprint(stages.plan) for stages in tried], memory_budget)
 
 
-def _planned(optimized: Graph) -> Stages:
-    fused = fuse(optimized)
+def _ending_in_fusion(passes: Sequence[Pass]) -> Sequence[Pass]:
+    return passes if passes and passes[-1].level == "fused" else (*passes, Fuse())
+
+
+def _planned(optimized: Graph, fuse: Pass, instruments: Iterable[Instrument]) -> Stages:
+    fused = PassManager((fuse,), instruments).run(optimized)
     return Stages(optimized, fused, build_plan(fused))
 
 
@@ -215,19 +220,20 @@ def compile(
     graph: Graph,
     backend: str = "cpu",
     threads: int | None = None,
-    passes: Sequence[Pass] = PIPELINE,
+    passes: str | Iterable[Pass] = PIPELINE,
     memory_budget: int | None = None,
 ) -> Executable:
     """Compile ``graph`` for ``backend``: 'cpu' (LLVM) or 'reference' (the same plan run in numpy, slow).
 
     ``threads`` is the number of worker threads of the CPU backend, by default all cores; results do not depend on it.
-    ``passes`` are those of ``euler_ir.passes`` to run, in order; put yours among or before ``PIPELINE``.
+    ``passes`` are those to run, in order, as text such as ``"my-pass,default"`` or as passes of ``euler_ir.passes``; put
+    yours among or before ``PIPELINE``.
     ``memory_budget`` bounds in bytes what a call needs, but for the threads' scratch memory: parameters, state, inputs,
     outputs, constants, and the arena of intermediate tensors (see ``Executable.memory``). To stay below it values are
     computed a second time instead of kept, which costs time and changes no bit of a result.
-    Raises GraphError for what is no graph, VerifyError for a malformed one, LoweringError for what has no code or does
-    not fit into the budget or into memory, and ValueError for an unknown backend, a wrong number of threads or a budget
-    that is no positive integer.
+    Raises GraphError for what is no graph, VerifyError for a malformed one, ParseError for a wrong text of passes,
+    LoweringError for what has no code or does not fit into the budget or into memory, and ValueError for an unknown
+    backend, a wrong number of threads or a budget that is no positive integer.
     """
     if not isinstance(graph, Graph):
         raise GraphError(f"compile needs a Graph, not {graph!r}", hint="call the function that builds it")

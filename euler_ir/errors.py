@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import linecache
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _PACKAGE_DIRECTORY = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -41,8 +43,10 @@ class EulerError(Exception):
 
     ``message`` says what was wrong; ``details`` are extra lines (operands with names and types); ``location`` is the
     user's line; ``hint`` is one suggestion. They are kept apart so that the graph builder can add what the raising
-    rule does not know.
+    rule does not know. ``reproducer`` is text that shows the fault again, where a pass is to blame (see PassManager).
     """
+
+    reproducer: str | None = None
 
     def __init__(
         self,
@@ -84,6 +88,10 @@ class GraphError(EulerError):
     """A graph that is put together wrongly: foreign values, two parameters of one name, an update without a state."""
 
 
+class PassError(EulerError):
+    """A pass or rule that is defined or named wrongly, or that failed."""
+
+
 class VerifyError(EulerError):
     """A graph, kernel or plan that breaks a rule of its level."""
 
@@ -98,3 +106,9 @@ class LoweringError(EulerError):
 
 class ExecutionError(EulerError):
     """A compiled graph was called with arguments that it cannot take."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """The hint for a ``word`` that is none of the ``known`` ones: the nearest of them, or None when none is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else None

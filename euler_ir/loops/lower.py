@@ -272,7 +272,7 @@ class _Lowering:
     def _pull(self, value: Value, indices: Indices, conditions: tuple[Condition, ...]) -> str:
         """The scalar that holds the element of ``value`` at ``indices``, made in the outermost scope that can.
 
-        Depth is bounded: a group has at most MAX_OPS operators, and MAX_INLINE_SIZE more in front of one.
+        Depth is bounded: ``fuse`` puts at most ``max_ops`` in a group, ``max_inline_size`` more before one.
         """
         if value.op.definition.family == "reduction" and value not in self.in_memory:
             conditions = ()  # it has been made for the whole row already

@@ -10,6 +10,7 @@ on no tensor at all, belong to no group: whoever reads them computes the index i
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.index import Indices
@@ -17,29 +18,38 @@ from euler_ir.passes.attention_calls import OPERATORS as ATTENTION
 from euler_ir.passes.attention_calls import AttentionCall, match_attention
 from euler_ir.passes.groups import FusedGraph, Group, Grouping, frame_axes, is_in_memory, root_of
 from euler_ir.passes.library_calls import MatmulCall, match_matmul
+from euler_ir.passes.manager import Pass
 from euler_ir.passes.parallelism import is_parallel
 from euler_ir.passes.stored_values import choose_stored
 from euler_ir.shapes import Shape
-
-MAX_OPS = 96
-"""Operators in one group, counting those between them that have no group. It bounds the size of a kernel, and with it
-compile time and the depth of lowering."""
-MAX_INLINE_SIZE = 24
-"""Operators without a group that one element may need before one of them is put into memory; one that is read in two
-places counts twice, because the two may read it at different indices."""
 
 _ALONE = {"scatter_add": ("scatter", 1), "index_add": ("scatter", 2), "dynamic_update_slice": ("update", 1)}
 """Indexing operators that are a loop nest of their own: of which kind, and over which operand the loops run."""
 
 
-def fuse(graph: Graph) -> FusedGraph:
-    """Cut ``graph`` into groups. The graph must hold primitive operators only (see the passes before this one)."""
-    return _Fusion(graph).run()
+@dataclass(frozen=True)
+class Fuse(Pass):
+    """Cut the graph into groups, each of which becomes one loop nest or one call.
+
+    The graph must hold primitive operators only. ``max_ops`` bounds the operators in one group, counting those between
+    them that have no group, and so the size of a kernel, compile time and the depth of lowering. ``max_inline_size``
+    bounds the operators without a group that one element may need before one of them is put into memory; one that is
+    read in two places counts twice, because the two may read it at different indices.
+    """
+
+    name = "fuse"
+    level = "fused"
+    max_ops: int = 96
+    max_inline_size: int = 24
+
+    def run(self, graph: Graph) -> FusedGraph:
+        return _Fusion(graph, self).run()
 
 
 class _Fusion(Grouping):
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, limits: Fuse) -> None:
         super().__init__(graph)
+        self.limits = limits
         self.readers: dict[int, dict[int, None]] = {}  # by the order of groups: which groups read which
         self.absorbed: dict[int, int] = {}
 
@@ -76,7 +86,7 @@ class _Fusion(Grouping):
     def _place_inline(self, op: Op) -> None:
         """Give ``op`` no group, unless its element would need too many such operators."""
         size = self.size(op)
-        if size > MAX_INLINE_SIZE:
+        if size > self.limits.max_inline_size:
             self._start(op)
         else:
             self.inline_size[op.result] = size
@@ -174,7 +184,7 @@ class _Fusion(Grouping):
             if other is None or other is group or not _can_merge(other, group):
                 continue
             needed_before = any(self._runs_at(reader) <= group.order for reader in self.readers.get(other.order, ()))
-            fits = other.size + group.size < MAX_OPS
+            fits = other.size + group.size < self.limits.max_ops
             if needed_before or not fits or not self._is_aligned(op, root, other):
                 continue
             if other.reduced is not None:
@@ -209,7 +219,7 @@ class _Fusion(Grouping):
         return max(homes, key=lambda group: group.order, default=None)
 
     def _may_join(self, group: Group) -> bool:
-        return group.kind in ("pointwise", "reduction") and group.size < MAX_OPS
+        return group.kind in ("pointwise", "reduction") and group.size < self.limits.max_ops
 
     def _is_aligned(self, op: Op, root: Indices, group: Group) -> bool:
         """Whether ``op``, made at ``root``, reads each value of ``group`` at the point at which that is made."""

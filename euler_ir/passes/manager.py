@@ -1,77 +1,130 @@
-"""What a pass is, and how a list of them runs."""
+"""What a pass is, the table of all passes, and how a list of them runs."""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import time
+import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from euler_ir.errors import VerifyError
+from euler_ir.errors import EulerError, LoweringError, PassError
 from euler_ir.graph import Graph
-from euler_ir.verify import verify
+from euler_ir.passes.instruments import Instrument, is_allowed, watching
+from euler_ir.passes.numerics import NUMERICS
+from euler_ir.passes.options import format_option
+
+if TYPE_CHECKING:
+    from euler_ir.passes.groups import FusedGraph
+
+PASSES: dict[str, type[Pass]] = {}
+"""Every pass by name: defining a subclass of Pass adds it."""
 
 
 @dataclass(frozen=True)
 class Pass(ABC):
     """Base of all passes: a frozen dataclass whose fields are its options and whose docstring begins with one line.
 
-    ``run`` leaves the graph alone and gives a new one, or the same when there is nothing to do. ``str`` gives the name
-    with the options that are not the defaults: ``fold{byte_limit=1024}``.
+    Defining one, with a ``name`` of its own, is enough to use it by that name in a pipeline's text. ``run`` leaves the
+    graph alone and gives a new one, or the same when there is nothing to do. ``numerics`` is one of NUMERICS, ``level``
+    what ``run`` makes: 'graph', or 'fused' for the last pass of all. ``str`` gives the name with the options that are
+    not the defaults: ``fold{byte_limit=1024}``. Raises PassError at the definition of a pass without name or docstring
+    and of a second one under a name.
     """
 
     name: ClassVar[str]
+    numerics: ClassVar[str] = "exact"
+    level: ClassVar[str] = "graph"
+
+    def __init_subclass__(cls, **keywords) -> None:
+        super().__init_subclass__(**keywords)
+        if "run" not in vars(cls):
+            return  # a base of other passes
+        name = vars(cls).get("name")
+        if not isinstance(name, str) or not name:
+            raise PassError(f"pass {cls.__qualname__} has no name", hint='write `name = "my-pass"` into the class')
+        if not (vars(cls).get("__doc__") or "").strip():
+            raise PassError(f"pass {name!r} has no docstring", hint="its first line is what `euler-ir passes` says of it")
+        numerics = vars(cls).get("numerics", "exact")
+        if isinstance(numerics, str) and numerics not in NUMERICS:
+            raise PassError(f"pass {name!r}: {numerics!r} is not one of {', '.join(NUMERICS)}")
+        other = PASSES.get(name)
+        if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise PassError(f"pass {name!r} is defined already, by {other.__module__}.{other.__qualname__}")
+        PASSES[name] = cls
 
     @abstractmethod
-    def run(self, graph: Graph) -> Graph:
+    def run(self, graph: Graph) -> Graph | FusedGraph:
         """A graph with the same leaves, outputs and updates."""
 
     @classmethod
     def summary(cls) -> str:
         """The first line of the docstring."""
-        return (cls.__doc__ or "").strip().split("\n")[0]
+        return inspect.getdoc(cls).split("\n")[0]
 
     def __str__(self) -> str:
-        options = []
-        for option in dataclasses.fields(self):
-            value = getattr(self, option.name)
-            if value != option.default:
-                shown = "|".join(sorted(value)) if isinstance(value, frozenset) else value
-                options.append(f"{option.name}={shown}")
-        return f"{self.name}{{{', '.join(options)}}}" if options else self.name
-
-
-OnPass = Callable[[Pass, Graph, Graph, float], None]
-"""Called after each pass with the pass, the graph before, the graph after, and the seconds it took."""
+        values = {option.name: getattr(self, option.name) for option in dataclasses.fields(self)}
+        changed = [
+            f"{option.name}={format_option(values[option.name])}"
+            for option in dataclasses.fields(self)
+            if values[option.name] != option.default
+        ]
+        return f"{self.name}{{{','.join(changed)}}}" if changed else self.name
 
 
 @dataclass(frozen=True)
 class PassManager:
-    """Runs ``passes`` in order; verifies the graph after each with ``verify_each``; tells ``on_pass`` about each."""
+    """Runs ``passes`` in order under ``instruments``, and those that ``watching`` has made active outside."""
 
     passes: Sequence[Pass]
-    verify_each: bool = False
-    on_pass: OnPass | None = None
+    instruments: Iterable[Instrument] = ()
 
-    def run(self, graph: Graph) -> Graph:
-        """The graph after all passes. Raises VerifyError naming the pass after which a rule is broken."""
-        if self.verify_each:
-            verify(graph)
-        for each in self.passes:
-            before, start = graph, time.perf_counter()
-            graph = each.run(before)
-            seconds = time.perf_counter() - start
-            if self.verify_each:
-                self._verify(graph, each)
-            if self.on_pass is not None:
-                self.on_pass(each, before, graph, seconds)
+    def run(self, graph: Graph) -> Graph | FusedGraph:
+        """The graph after all passes.
+
+        An error of a pass names it and carries in ``reproducer`` the text that shows it again, but for LoweringError,
+        which speaks of the graph. What is no EulerError becomes a PassError.
+        """
+        with watching(*self.instruments) as instruments:
+            for each in self.passes:
+                if not is_allowed(each):
+                    continue
+                for instrument in instruments:
+                    instrument.before_pass(each, graph)
+                graph = _run_one(each, graph, instruments)
         return graph
 
-    def _verify(self, graph: Graph, after: Pass) -> None:
-        try:
-            verify(graph)
-        except VerifyError as error:
-            message = f"after pass {after}: {error.message}"
-            raise VerifyError(message, details=error.details, location=error.location, hint=error.hint) from None
+
+def _run_one(each: Pass, before: Graph, instruments: Iterable[Instrument]) -> Graph | FusedGraph:
+    start = time.perf_counter()
+    try:
+        after = each.run(before)
+        seconds = time.perf_counter() - start
+        for instrument in instruments:
+            instrument.after_pass(each, before, after, seconds)
+    except EulerError as error:
+        if str(each) not in error.message:
+            error.message = f"in pass {each}: {error.message}"
+        if not isinstance(error, LoweringError):
+            error.reproducer = reproducer(each, before)
+        raise
+    except Exception as error:
+        raised = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        failure = PassError(f"pass {each} raised {raised}", details=_innermost_line(error))
+        failure.reproducer = reproducer(each, before)
+        raise failure from error
+    return after
+
+
+def reproducer(each: Pass, graph: Graph) -> str:
+    """The text of ``graph``, and in its first line the pipeline that fails on it."""
+    return f"// RUN: {each}\n{graph}"
+
+
+def _innermost_line(error: Exception) -> tuple[str, ...]:
+    frames = traceback.extract_tb(error.__traceback__)
+    last = frames[-1]
+    return (f"at {last.filename}:{last.lineno} in {last.name}", f"    {last.line}")

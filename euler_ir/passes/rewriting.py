@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from euler_ir.errors import GraphError
 from euler_ir.graph import Graph, Op, Rebuild, Value
 from euler_ir.passes.dce import RemoveDead
-
-NUMERICS = ("exact", "better")
-"""exact: the same bits for every input, where any NaN equals any other. better: nearer to the real number."""
+from euler_ir.passes.instruments import is_allowed, report_rule
 
 MAX_WALKS = 10
 MAX_APPLICATIONS = 20
@@ -103,18 +101,18 @@ def number_of(value: Value) -> bool | int | float | None:
 # -- the engine --------------------------------------------------------------------------------------------------------
 
 
-def rewrite(graph: Graph, rules: Sequence[Rule], on_rule: Callable[[Rule, Op], None] | None = None) -> Graph:
+def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
     """``graph`` with ``rules`` applied wherever they match, and without what is dead then.
 
-    ``on_rule`` is told of each application and the op that is replaced. Raises GraphError, naming the rules, when a
-    rule changes a type or when rules rewrite one op forever.
+    Active instruments allow each application and hear of it. Raises GraphError, naming the rules, when a rule changes a
+    type or when rules rewrite one op forever.
     """
     by_operator: dict[str, list[Rule]] = {}
     for rule in rules:
         for name in rule.pattern.names:
             by_operator.setdefault(name, []).append(rule)
     for _ in range(MAX_WALKS):
-        walk = _Walk(graph, by_operator, on_rule)
+        walk = _Walk(graph, by_operator)
         first = walk.first_that_matches()
         if first is None:
             break
@@ -123,10 +121,9 @@ def rewrite(graph: Graph, rules: Sequence[Rule], on_rule: Callable[[Rule, Op], N
 
 
 class _Walk:
-    def __init__(self, graph: Graph, by_operator: dict[str, list[Rule]], on_rule) -> None:
+    def __init__(self, graph: Graph, by_operator: dict[str, list[Rule]]) -> None:
         self.rebuild = Rebuild(graph)
         self.by_operator = by_operator
-        self.on_rule = on_rule
         self.source_uses = {value: len(ops) for value, ops in graph.uses().items()}
         for value in graph.results():
             self.source_uses[value] = self.source_uses.get(value, 0) + 1
@@ -135,7 +132,7 @@ class _Walk:
     def first_that_matches(self) -> int | None:
         """The position of the first op that a rule matches: nothing has to be copied to find out that there is none."""
         ops = self.rebuild.source.ops
-        return next((position for position, op in enumerate(ops) if self.first_match(op) is not None), None)
+        return next((position for position, op in enumerate(ops) if any(self.matches(op))), None)
 
     def run(self, first: int) -> Graph:
         """The graph with rules applied, from the op at position ``first`` on."""
@@ -159,7 +156,7 @@ class _Walk:
         target, value = self.rebuild.target, None
         history: list[Rule] = []
         while True:
-            found = self.first_match(op)
+            found = next((each for each in self.matches(op) if is_allowed(each[0], source)), None)
             if found is None:
                 if value is not None:
                     target.ops.append(op)
@@ -185,16 +182,15 @@ class _Walk:
             value = rule.build(match)
         if value.type != match.op.result.type:
             raise GraphError(f"rule {rule.name!r} turns {match.op.result.type} into {value.type}")
-        if self.on_rule is not None:
-            self.on_rule(rule, source)
+        report_rule(rule, source, value)
         return value
 
-    def first_match(self, op: Op) -> tuple[Rule, Match] | None:
+    def matches(self, op: Op) -> Iterator[tuple[Rule, Match]]:
+        """The rules that match ``op``, in order."""
         for rule in self.by_operator.get(op.name, ()):
             values = self.match_operands(rule.pattern, op, {})
             if values is not None and rule.guard(Match(op, values)):
-                return rule, Match(op, values)
-        return None
+                yield rule, Match(op, values)
 
     # Each gives the values bound so far and in this part of the pattern, or None. They recurse as deep as the pattern.
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal, get_args, get_type_hints
 
 import numpy as np
 
 from euler_ir import tensor as T
 from euler_ir.dtypes import DType
-from euler_ir.errors import GraphError
+from euler_ir.errors import PassError
 from euler_ir.graph import Graph, Value
 from euler_ir.passes.manager import Pass
-from euler_ir.passes.rewriting import NUMERICS, Anything, Match, Number, Rule, apply, number_of, rewrite
+from euler_ir.passes.numerics import is_within
+from euler_ir.passes.rewriting import Anything, Match, Number, Rule, apply, number_of, rewrite
 
 X, Y = Anything("x"), Anything("y")
 
@@ -421,17 +423,17 @@ RULES = (*MOVEMENT, *ARITHMETIC, *LOGIC, *BETTER)
 class Simplify(Pass):
     """Apply the algebraic rules of ``RULES``.
 
-    ``numerics`` 'exact' takes only those that keep every bit; 'better', the default, also those that round less.
-    Raises GraphError for another word.
+    ``numerics`` is the loosest label of the rules that it takes: 'exact' those that keep every bit, 'better', the
+    default, also those that round less. Raises PassError for another word.
     """
 
     name = "simplify"
-    numerics: str = "better"
+    numerics: Literal["exact", "better"] = "better"
 
     def __post_init__(self) -> None:
-        if self.numerics not in NUMERICS:
-            raise GraphError(f"simplify: numerics is {self.numerics!r}", hint=f"use {' or '.join(NUMERICS)}")
+        labels = get_args(get_type_hints(type(self))["numerics"])
+        if self.numerics not in labels:
+            raise PassError(f"simplify: numerics is {self.numerics!r}", hint=f"use {' or '.join(labels)}")
 
     def run(self, graph: Graph) -> Graph:
-        allowed = NUMERICS[: NUMERICS.index(self.numerics) + 1]
-        return rewrite(graph, [rule for rule in RULES if rule.numerics in allowed])
+        return rewrite(graph, [rule for rule in RULES if is_within(rule.numerics, self.numerics)])

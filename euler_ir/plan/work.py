@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from euler_ir.index import Axis, Index
 from euler_ir.loops.kernel import CheckIndex, Compute, IndexValue, Load, Loop, Nest, Statement, Store
 from euler_ir.loops.printer import structural_key
+from euler_ir.passes.cost import attention_flops, matmul_flops
 from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MadeOperand, MatmulStep, Plan, PlannedView, Step
 
 _NO_ARITHMETIC = ("cast", "where", "philox")
@@ -37,22 +38,6 @@ class Work:
 def work_of(plan: Plan, step: Step, nest: int = 0) -> Work:
     """The work of nest number ``nest`` of a kernel, or of all of another step."""
     return COUNTERS[type(step)](plan, step, nest)
-
-
-def matmul_flops(rows: int, inner: int, columns: int, batch: int = 1) -> int:
-    """A multiplication and an addition for each element of the result and of the inner axis."""
-    return 2 * batch * rows * inner * columns
-
-
-def attention_flops(
-    items: int, queries: int, keys: int, width: int, value_width: int, causal: bool, backward: bool = False
-) -> int:
-    """Those of the products of attention for ``items`` heads: two products forward, five backward.
-
-    Backward computes the scores again (Dao et al. 2022, "FlashAttention"). Causal counts the pairs that are not masked.
-    """
-    pairs = queries * keys if not causal else sum(max(0, keys - queries + row + 1) for row in range(queries))
-    return 2 * items * pairs * (3 * width + 2 * value_width if backward else width + value_width)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------

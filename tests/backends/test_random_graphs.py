@@ -1,14 +1,17 @@
 """Random graphs mean the same everywhere: interpreter, reference backend, LLVM on one thread and on two."""
 
+import functools
+
 import pytest
 from agreement import assert_agrees
 from hypothesis import HealthCheck, given, settings
 from random_graphs import RandomGraph, random_graph, random_graphs
 
 import euler_ir as ei
+from euler_ir import compiler
 from euler_ir.loops import lower
 from euler_ir.loops.verify import verify_kernel
-from euler_ir.passes import fuse, legalize, parallelism, stored_values
+from euler_ir.passes import Fuse, legalize, parallelism, stored_values
 from euler_ir.plan import schedule
 from euler_ir.plan.memory import check_memory
 
@@ -55,7 +58,7 @@ def tight_limits(monkeypatch):
     for module, limits in {
         parallelism: dict(SMALL_FRAME=4, LANES=2),
         legalize: dict(LANES=2),
-        fuse: dict(MAX_OPS=7, MAX_INLINE_SIZE=3),
+        compiler: dict(Fuse=functools.partial(Fuse, max_ops=7, max_inline_size=3)),
         stored_values: dict(MAX_REPEATED=5),
         lower: dict(MAX_LOCAL_BYTES=32),
         schedule: dict(WINDOW=2),

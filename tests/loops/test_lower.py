@@ -10,7 +10,7 @@ from euler_ir import compiler
 from euler_ir.loops import lower as lowering
 from euler_ir.loops.kernel import CheckIndex, Compute, Load, Loop, Store
 from euler_ir.loops.lower import lower
-from euler_ir.passes.fuse import fuse
+from euler_ir.passes import Fuse
 
 
 def nest(build, *shapes, **more):
@@ -152,7 +152,7 @@ def test_faults_name_their_operators():
     with ei.Graph() as graph:
         x, rows, columns = ei.input("x", (5, 6)), ei.input("rows", (4,), ei.i32), ei.input("columns", (3,), ei.i64)
         ei.output(y=ei.take(ei.take(x, rows, 0), columns, 1) + 1)
-    (group,) = fuse(graph).groups
+    (group,) = Fuse().run(graph).groups
     lowered = lower(group)
     checks = {s.fault: s.extent for s in everything(lowered.nest.body) if isinstance(s, CheckIndex)}
     extents = {number: op.operands[0].shape[op.attributes["axis"]] for number, op in enumerate(lowered.faults, 1)}

@@ -11,7 +11,7 @@ from euler_ir.compiler import lower
 from euler_ir.loops.kernel import Compute, Kernel, Loop
 from euler_ir.loops.lower import lower as lower_group
 from euler_ir.loops.verify import verify_kernel
-from euler_ir.passes.fuse import MAX_OPS, fuse
+from euler_ir.passes import Fuse
 from euler_ir.passes.pipeline import optimize
 from euler_ir.plan.plan import AttentionStep
 from models.gpt2 import PRESETS, train_graph
@@ -98,13 +98,13 @@ def test_scores_are_never_stored(plans):
 @pytest.mark.parametrize("preset", ["nano", "124M"])
 def test_groups_run_in_their_order_and_their_nests_are_sound(preset):
     config = replace(PRESETS[preset], layers=2, vocab_size=300, context=32)
-    fused = fuse(optimize(train_graph(config, 2, 32)))
+    fused = Fuse().run(optimize(train_graph(config, 2, 32)))
     written = set()
     for group in fused.groups:
         made_before = {value for value in group.inputs if value.op.operands or value.op.name == "iota"}
         assert made_before <= written, group.name
         written.update(group.outputs)
-        assert group.size <= MAX_OPS + 16
+        assert group.size <= Fuse().max_ops + 16
         if group.call is None:
             verify_kernel(Kernel(group.name, (lower_group(group).nest,)))
     assert {value for value in fused.graph.results() if value.op.operands} <= written

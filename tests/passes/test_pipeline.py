@@ -13,7 +13,18 @@ import euler_ir as e
 from euler_ir import interpreter
 from euler_ir.graph import Op, Rebuild
 from euler_ir.initializers import Normal, Zeros
-from euler_ir.passes import PIPELINE, Decompose, Fold, Pass, PassManager, Simplify, check_meaning, optimize
+from euler_ir.passes import (
+    PIPELINE,
+    Decompose,
+    Fold,
+    Pass,
+    PassManager,
+    Simplify,
+    Snapshots,
+    Verify,
+    check_meaning,
+    optimize,
+)
 from euler_ir.passes.meaning import difference
 from euler_ir.passes.pipeline import WHOLE
 from euler_ir.text import parse_graph, print_graph
@@ -36,16 +47,13 @@ def test_a_training_step_keeps_its_meaning():
 
 
 def test_every_graph_on_the_way_is_valid_and_reads_back():
-    seen = []
-
-    def on_pass(each, before, after, seconds):
-        assert print_graph(parse_graph(print_graph(after))) == print_graph(after)
-        assert [leaf.name for leaf in after.leaves("input")] == [leaf.name for leaf in before.leaves("input")]
-        assert seconds >= 0
-        seen.append(each)
-
-    optimize(step(), verify_each=True, on_pass=on_pass)
-    assert seen == list(PIPELINE)
+    snapshots = Snapshots()
+    optimize(step(), instruments=[Verify(), snapshots])
+    for each in snapshots.steps:
+        assert print_graph(parse_graph(print_graph(each.after))) == print_graph(each.after)
+        leaves = ([leaf.name for leaf in graph.leaves("input")] for graph in (each.before, each.after))
+        assert next(leaves) == next(leaves)
+    assert [each.pass_ for each in snapshots.steps] == list(PIPELINE)
 
 
 def test_the_source_is_left_alone():
@@ -133,13 +141,13 @@ def test_the_first_pass_that_changes_a_result_is_named():
 
 def test_the_pass_that_breaks_a_rule_is_named():
     with pytest.raises(e.VerifyError, match="after pass break-types: V04"):
-        PassManager([Fold(), BreakTypes()], verify_each=True).run(small())
+        PassManager([Fold(), BreakTypes()], [Verify()]).run(small())
     PassManager([Fold(), BreakTypes()]).run(small())
 
 
 def test_an_invalid_graph_is_not_blamed_on_a_pass():
     with pytest.raises(e.VerifyError, match="^V04"):
-        PassManager([Fold()], verify_each=True).run(BreakTypes().run(small()))
+        PassManager([Fold()], [Verify()]).run(BreakTypes().run(small()))
 
 
 def test_difference_is_bitwise_but_for_nans():
@@ -249,7 +257,7 @@ def test_random_numbers_survive_the_pipeline():
     graph = e.Graph()
     with graph:
         e.output(a=e.random_normal((50,), 1, 2), b=e.random_normal((50,), 1, 2), c=e.random_uniform((50,), 1, 2))
-    before, after = (interpreter.run(each, {})[0] for each in (graph, optimize(graph, verify_each=True)))
+    before, after = (interpreter.run(each, {})[0] for each in (graph, optimize(graph, instruments=[Verify()])))
     assert all(difference(before[name], after[name], ulps=2) is None for name in before)
     assert not np.array_equal(after["a"], after["b"])
 

@@ -8,7 +8,7 @@ import pytest
 import euler_ir as e
 from euler_ir import interpreter
 from euler_ir.dtypes import DTYPES
-from euler_ir.passes import RemoveDead, Simplify
+from euler_ir.passes import Instrument, RemoveDead, Simplify, watching
 from euler_ir.passes.meaning import difference
 from euler_ir.passes.rewriting import Anything, Rule, apply, rewrite
 from euler_ir.passes.simplify import RULES, is_lossless
@@ -255,6 +255,14 @@ def full_tensors(monkeypatch):
     monkeypatch.setattr(e, "tensor_one", lambda x: e.full(x.shape, 1, x.dtype), raising=False)
 
 
+class Fired(Instrument):
+    def __init__(self):
+        self.names = []
+
+    def on_rule(self, rule, op, value):
+        self.names.append(rule.name)
+
+
 def identify(case):
     return case if isinstance(case, str) else ""
 
@@ -262,9 +270,9 @@ def identify(case):
 @pytest.mark.parametrize(("name", "types", "before", "after"), FIRES, ids=identify)
 def test_rule_fires(name, types, before, after):
     graph = build(before, *types)
-    fired = []
-    found = rewrite(graph, [BY_NAME[name]], lambda rule, op: fired.append(rule.name))
-    assert name in fired
+    with watching(fired := Fired()):
+        found = rewrite(graph, [BY_NAME[name]])
+    assert name in fired.names
     verify(found)
     assert print_graph(found) == print_graph(build(after, *types))
     if BY_NAME[name].numerics == "exact":

@@ -5,7 +5,8 @@ import numpy as np
 import euler_ir as ei
 from euler_ir import compiler
 from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep
-from euler_ir.plan.work import attention_flops, matmul_flops, work_of
+from euler_ir.passes.cost import attention_flops, matmul_flops
+from euler_ir.plan.work import work_of
 
 
 def works(build):

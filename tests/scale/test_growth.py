@@ -11,7 +11,7 @@ from euler_ir.backends.cpu import program
 from euler_ir.backends.cpu.step import StepWriter
 from euler_ir.compiler import lower
 from euler_ir.passes import PIPELINE, PassManager, Rematerialize
-from euler_ir.passes.fuse import fuse
+from euler_ir.passes import Fuse
 from euler_ir.plan.build import build_plan
 from euler_ir.graph import Rebuild
 from euler_ir.passes import RemoveDead, Simplify
@@ -109,4 +109,4 @@ def test_finding_what_to_compute_again_grows_with_the_graph():
     assert large_work < 4.8 * small_work
     for before, graphs in ((small, small_graphs), (large, large_graphs)):
         assert max(len(graph.ops) for graph in graphs) < 2 * len(before.ops)
-        assert build_plan(fuse(graphs[0])).arena_bytes < 0.2 * build_plan(fuse(before)).arena_bytes
+        assert build_plan(Fuse().run(graphs[0])).arena_bytes < 0.2 * build_plan(Fuse().run(before)).arena_bytes
