@@ -114,7 +114,13 @@ def test_importing_the_package_imports_no_code_generator():
 
 
 @pytest.mark.parametrize(
-    "arguments", [["cache"], ["dump", "examples/mlp.py:train_graph", "--stage", "plan"]], ids=lambda words: words[0]
+    "arguments",
+    [
+        ["cache"],
+        ["dump", "examples/mlp.py:train_graph", "--stage", "plan"],
+        ["fusion", "examples/mlp.py:train_graph"],
+    ],
+    ids=lambda words: words[0],
 )
 def test_commands_that_generate_no_code_load_no_code_generator(arguments):
     assert loaded_by(f"from euler_ir.cli import main; main({arguments})") == "[]"

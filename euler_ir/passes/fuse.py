@@ -16,15 +16,18 @@ from euler_ir.graph import Graph, Op, Value
 from euler_ir.index import Indices
 from euler_ir.passes.attention_calls import OPERATORS as ATTENTION
 from euler_ir.passes.attention_calls import AttentionCall, match_attention
-from euler_ir.passes.groups import FusedGraph, Group, Grouping, frame_axes, is_in_memory, root_of
+from euler_ir.passes.groups import FusedGraph, Group, Grouping, Refusals, frame_axes, is_in_memory, root_of
 from euler_ir.passes.library_calls import MatmulCall, match_matmul
 from euler_ir.passes.manager import Pass
 from euler_ir.passes.parallelism import is_parallel
+from euler_ir.passes.refusals import Refusal
 from euler_ir.passes.stored_values import choose_stored
 from euler_ir.shapes import Shape
 
 _ALONE = {"scatter_add": ("scatter", 1), "index_add": ("scatter", 2), "dynamic_update_slice": ("update", 1)}
 """Indexing operators that are a loop nest of their own: of which kind, and over which operand the loops run."""
+_LOOPS = ("pointwise", "reduction")
+"""Kinds of groups that operators may join."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class _Fusion(Grouping):
         for value in self.graph.results():
             self._store(value)
         choose_stored(self)
-        return FusedGraph(self.graph, tuple(self.groups))
+        return FusedGraph(self.graph, tuple(self.groups), Refusals(self.apart, self.unrepeated, self.read))
 
     # -- placing one operator ------------------------------------------------------------------------------------------
 
@@ -87,7 +90,7 @@ class _Fusion(Grouping):
         """Give ``op`` no group, unless its element would need too many such operators."""
         size = self.size(op)
         if size > self.limits.max_inline_size:
-            self._start(op)
+            self._start(op, Refusal("long-element", (size, self.limits.max_inline_size)))
         else:
             self.inline_size[op.result] = size
 
@@ -97,31 +100,64 @@ class _Fusion(Grouping):
             self._place_inline(op)
             return
         group = self._latest(op)
-        if group is not None and self._may_join(group):
-            for full in (True, False):
-                root = root_of(op.result.shape, group, full)
-                if root is None or not self._is_aligned(op, root, group):
-                    continue
-                if is_parallel(group.frame, group.reduced or ()) if full else group.reduced:
-                    self._absorb_siblings(op, root, bases, group)
-                    self._add(op, group, root)
-                    return
-        self._start(op)
+        root = Refusal("computed-late") if group is None else self._place_in(op, group)
+        if isinstance(root, Refusal):
+            self._start(op, root)
+            return
+        self._absorb_siblings(op, root, bases, group)
+        self._add(op, group, root)
+
+    def _place_in(self, op: Op, group: Group) -> Indices | Refusal:
+        """The indices at which ``group`` can make the elementwise ``op``, or why it cannot."""
+        refusal = self._closed(group)
+        if refusal is not None:
+            return refusal
+        refusal = Refusal("different-frame", (group.frame, op.result.shape))
+        # A row at a time where the whole frame will not do.
+        for full in (True, False) if group.reduced else (True,):
+            root = root_of(op.result.shape, group, full)
+            if root is None:
+                continue
+            misread = self._misread(op, root, group)
+            if misread is None and full and not is_parallel(group.frame, group.reduced or ()):
+                misread = Refusal("needs-serial-reduction", (group.frame, _axis_names(group.frame, group.reduced)))
+            if misread is None:
+                return root
+            refusal = misread
+        return refusal
 
     def _place_reduction(self, op: Op) -> None:
         operand, axes = op.operands[0], op.attributes["axes"]
         group = self._latest(op)
-        if group is not None and self._may_join(group) and not self._completes_product(group, op):
-            root = root_of(operand.shape, group, full=True)
-            if root is not None and self._is_aligned(op, root, group):
-                wanted = {atom for axis in axes for atom in root[axis].axes()}
-                reduced = tuple(i for i, axis in enumerate(frame_axes(group.frame)) if axis in wanted)
-                if group.reduced == reduced or (group.reduced is None and is_parallel(group.frame, reduced)):
-                    group.reduced, group.kind = reduced, "reduction"
-                    self._add(op, group, root_of(op.result.shape, group, full=False))
-                    return
-        group = self._new_group("reduction", operand.shape, reduced=axes)
+        reduced = Refusal("computed-late") if group is None else self._reduce_in(op, group)
+        self._keep_apart(op, reduced if isinstance(reduced, Refusal) else None)
+        if isinstance(reduced, Refusal):
+            group = self._new_group("reduction", operand.shape, reduced=axes)
+        else:
+            group.reduced, group.kind = reduced, "reduction"
         self._add(op, group, root_of(op.result.shape, group, full=False))
+
+    def _reduce_in(self, op: Op, group: Group) -> tuple[int, ...] | Refusal:
+        """The axes of ``group`` that the reduction ``op`` sums over in its loops, or why it cannot."""
+        refusal = self._closed(group)
+        if refusal is not None:
+            return refusal
+        if self._completes_product(group, op):
+            return Refusal("keeps-product-open")
+        shape = op.operands[0].shape
+        root = root_of(shape, group, full=True)
+        if root is None:
+            return Refusal("different-frame", (group.frame, shape))
+        misread = self._misread(op, root, group)
+        if misread is not None:
+            return misread
+        wanted = {atom for axis in op.attributes["axes"] for atom in root[axis].axes()}
+        reduced = tuple(i for i, axis in enumerate(frame_axes(group.frame)) if axis in wanted)
+        if group.reduced is not None and group.reduced != reduced:
+            return Refusal("other-reduction", tuple(_axis_names(group.frame, r) for r in (group.reduced, reduced)))
+        if group.reduced is None and not is_parallel(group.frame, reduced):
+            return Refusal("needs-serial-reduction", (group.frame, _axis_names(group.frame, reduced)))
+        return reduced
 
     def _completes_product(self, group: Group, reduction: Op) -> bool:
         """Whether ``group`` alone reads the result of a product, and what ``reduction`` reads of it is stored anyway.
@@ -134,6 +170,7 @@ class _Fusion(Grouping):
         return self.is_epilogue(group)
 
     def _place_alone(self, op: Op, kind: str, frame: Shape) -> None:
+        self._keep_apart(op, Refusal("runs-alone", (op.name,)))
         self._add(op, self._new_group(kind, frame), ())
         self._store(op.result)
 
@@ -152,8 +189,9 @@ class _Fusion(Grouping):
     def _is_stored(self, value: Value) -> bool:
         return value not in self.inline_size or value in self.stored
 
-    def _start(self, op: Op) -> None:
-        """A pointwise group that begins with ``op``."""
+    def _start(self, op: Op, refusal: Refusal) -> None:
+        """A pointwise group that begins with ``op``, which joins none for the reason ``refusal``."""
+        self._keep_apart(op, refusal)
         group = self._new_group("pointwise", op.result.shape)
         self._add(op, group, root_of(op.result.shape, group, full=True))
 
@@ -181,11 +219,11 @@ class _Fusion(Grouping):
         """
         for base in bases:
             other = self.home.get(base)
-            if other is None or other is group or not _can_merge(other, group):
+            if other is None or other is group:
                 continue
-            needed_before = any(self._runs_at(reader) <= group.order for reader in self.readers.get(other.order, ()))
-            fits = other.size + group.size < self.limits.max_ops
-            if needed_before or not fits or not self._is_aligned(op, root, other):
+            refusal = self._keeps_sibling(op, root, other, group)
+            if refusal is not None:
+                self.apart[base, op] = refusal
                 continue
             if other.reduced is not None:
                 group.kind, group.reduced = "reduction", other.reduced
@@ -196,6 +234,24 @@ class _Fusion(Grouping):
             self.readers.setdefault(group.order, {}).update(self.readers.pop(other.order, {}))
             self.absorbed[other.order] = group.order
             other.ops, other.roots = [], {}
+
+    def _keeps_sibling(self, op: Op, root: Indices, other: Group, group: Group) -> Refusal | None:
+        """Why the loops of ``other`` cannot become those of ``group``, where ``op`` reads from it; None if they can."""
+        if other.kind not in _LOOPS:
+            return _call_or_alone(other)
+        if other.frame != group.frame:
+            return Refusal("different-frame", (other.frame, group.frame))
+        reduced = {axes for axes in (other.reduced, group.reduced) if axes is not None}
+        if len(reduced) == 2:
+            return Refusal("other-reduction", tuple(_axis_names(group.frame, g.reduced) for g in (other, group)))
+        if not all(is_parallel(group.frame, axes) for axes in reduced):
+            return Refusal("needs-serial-reduction", (group.frame, _axis_names(group.frame, *reduced)))
+        between = [reader for reader in self.readers.get(other.order, ()) if self._runs_at(reader) <= group.order]
+        if between:
+            return Refusal("in-order", (self.groups[self._runs_at(between[0])].name,))
+        if other.size + group.size >= self.limits.max_ops:
+            return Refusal("full-group", (other.size, self.limits.max_ops))
+        return self._misread(op, root, other)
 
     def _runs_at(self, order: int) -> int:
         """The order at which what was placed at ``order`` runs now."""
@@ -208,7 +264,7 @@ class _Fusion(Grouping):
         if is_in_memory(value.op) or value in self.stored:
             return
         if value not in self.home:
-            self._start(value.op)
+            self._start(value.op, Refusal("own-place", (value.op.name,)))
         self.stored[value] = None
 
     # -- who reads what ------------------------------------------------------------------------------------------------
@@ -218,20 +274,34 @@ class _Fusion(Grouping):
         homes = [self.home[base] for base in self.bases(op, even_later=False) if base in self.home]
         return max(homes, key=lambda group: group.order, default=None)
 
-    def _may_join(self, group: Group) -> bool:
-        return group.kind in ("pointwise", "reduction") and group.size < self.limits.max_ops
+    def _closed(self, group: Group) -> Refusal | None:
+        """Why no operator joins ``group``; None if it takes some."""
+        if group.kind not in _LOOPS:
+            return _call_or_alone(group)
+        return Refusal("full-group", (group.size, self.limits.max_ops)) if group.size >= self.limits.max_ops else None
 
-    def _is_aligned(self, op: Op, root: Indices, group: Group) -> bool:
-        """Whether ``op``, made at ``root``, reads each value of ``group`` at the point at which that is made."""
-        return all(
-            indices == group.roots[base] for base, indices in self.accesses(op, root) if self.home.get(base) is group
-        )
+    def _misread(self, op: Op, root: Indices, group: Group) -> Refusal | None:
+        """Where ``op``, made at ``root``, reads a value of ``group`` at another point than that at which it is made."""
+        for base, indices in self.accesses(op, root):
+            if self.home.get(base) is group and indices != group.roots[base]:
+                return Refusal("reads-at-other-index", (group.roots[base], indices))
+        return None
+
+    def _keep_apart(self, op: Op, refusal: Refusal | None) -> None:
+        """Keep why ``op`` is not in the groups that it reads from; it joins the latest if that has no ``refusal``."""
+        latest = self._latest(op)
+        for base in self.bases(op):
+            home = self.home.get(base)
+            if home is not None and (refusal is not None or home is not latest):
+                self.apart[base, op] = refusal if home is latest or latest is None else Refusal("earlier-group")
 
 
-def _can_merge(other: Group, group: Group) -> bool:
-    """Whether the loops of two groups can be the same ones."""
-    loops = ("pointwise", "reduction")
-    if other.kind not in loops or group.kind not in loops or other.frame != group.frame:
-        return False
-    reduced = {axes for axes in (other.reduced, group.reduced) if axes is not None}
-    return len(reduced) < 2 and all(is_parallel(group.frame, axes) for axes in reduced)
+def _call_or_alone(group: Group) -> Refusal:
+    if group.kind == "matmul":
+        return Refusal("product-result")
+    return Refusal("call-result" if group.call is not None else "runs-alone", (group.ops[0].name,))
+
+
+def _axis_names(frame: Shape, positions: Iterable[int] | None) -> tuple[str, ...]:
+    axes = frame_axes(frame)
+    return tuple(str(axes[position]) for position in positions or ())

@@ -29,7 +29,7 @@ def print_fused(fused: FusedGraph, locations: bool = False) -> str:
     for number, group in enumerate(fused.groups):
         lines.append(f"  group {number} {group.name}: {_frame(group)} {{")
         lines += [f"    reads {typed(group.inputs)}", f"    writes {typed(group.outputs)}"]
-        lines += [line(op, "    ") for op in sorted(_computed(group), key=order.__getitem__)]
+        lines += [line(op, "    ") for op in sorted(group.computed(), key=order.__getitem__)]
         lines.append("  }")
     lines += [f"  output {json.dumps(name)} = {names[value]}" for name, value in graph.outputs.items()]
     lines += [f"  update {json.dumps(name)} = {names[value]}" for name, value in graph.updates.items()]
@@ -42,16 +42,3 @@ def _frame(group: Group) -> str:
     loops = ", ".join(f"{axis} in {axis.extent}" for axis in axes)
     reduced = ", ".join(str(axes[position]) for position in group.reduced or ())
     return group.kind + (f" for {loops}" if loops else "") + (f" reducing {reduced}" if reduced else "")
-
-
-def _computed(group: Group) -> set[Op]:
-    """The ops between what ``group`` reads and what it writes."""
-    read = set(group.inputs)
-    computed: set[Op] = set()
-    pending = list(group.outputs)
-    while pending:
-        value = pending.pop()
-        if value not in read and value.op not in computed:
-            computed.add(value.op)
-            pending.extend(value.op.operands)
-    return computed

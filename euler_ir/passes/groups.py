@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.index import Axis, Dynamic, Index, Indices
 from euler_ir.passes.attention_calls import AttentionCall
 from euler_ir.passes.library_calls import MatmulCall
+from euler_ir.passes.refusals import Refusal
 from euler_ir.shapes import Shape
 
 IN_PLACE = ("index_add", "dynamic_update_slice")
@@ -22,7 +23,7 @@ class Group:
     """Operators that run as one loop nest (or one call).
 
     ``kind`` is 'pointwise', 'reduction', 'scatter', 'update' or 'scan', or for a call its name; ``size`` counts towards
-    ``max_ops``. ``frame`` is the shape of the loops and ``reduced`` the frame axes that reductions sum over. ``roots`` says
+    ``max_ops``. ``frame`` is the shape of the loops, ``reduced`` the frame axes that reductions sum over. ``roots`` says
     at which indices each of its values is made. ``inputs`` are read from memory and ``outputs`` written to it.
     ``prologues`` are pointwise groups that make operands of the call, by operand; these then lie nowhere in memory.
     """
@@ -55,6 +56,20 @@ class Group:
             read.update(dict.fromkeys((source,) if prologue is None else prologue.inputs))
         return tuple(read)
 
+    def computed(self) -> set[Op]:
+        """The operators between what the group reads and what it writes: its own, and those that it only passes through
+        or computes again.
+        """
+        read = set(self.inputs)
+        computed: set[Op] = set()
+        pending = list(self.outputs)
+        while pending:
+            value = pending.pop()
+            if value not in read and value.op not in computed:
+                computed.add(value.op)
+                pending.extend(value.op.operands)
+        return computed
+
     @property
     def name(self) -> str:
         """A name for readers, from the operators that say most."""
@@ -63,11 +78,26 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Refusals:
+    """Why values are read from memory, kept where that was decided.
+
+    ``apart`` says for a value and an operator that reads it, perhaps through operators without a group, why that does
+    not run in the loops that make the value; ``unrepeated`` why readers in other groups do not compute a value again.
+    ``read`` says for a value and the order of a group that reads it why, where no operator of the group had the choice.
+    """
+
+    apart: Mapping[tuple[Value, Op], Refusal]
+    unrepeated: Mapping[Value, Refusal]
+    read: Mapping[tuple[Value, int], Refusal]
+
+
+@dataclass(frozen=True)
 class FusedGraph:
-    """A graph and its groups, in an order in which they can run."""
+    """A graph and its groups, in an order in which they can run. Groups read from text have no ``refusals``."""
 
     graph: Graph
     groups: tuple[Group, ...]
+    refusals: Refusals | None = None
 
     def __str__(self) -> str:
         from euler_ir.passes.fused_printer import print_fused
@@ -79,7 +109,8 @@ class Grouping:
     """A graph while it is cut into groups.
 
     ``home`` maps each value to the group that makes it, ``inline_size`` those without a group to how many operators
-    their element takes, and ``stored`` holds the values that are put into memory.
+    their element takes, and ``stored`` holds the values that are put into memory. ``apart``, ``unrepeated``
+    and ``read`` become the Refusals.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -90,6 +121,9 @@ class Grouping:
         self.home: dict[Value, Group] = {}
         self.inline_size: dict[Value, int] = {}
         self.stored: dict[Value, None] = {}
+        self.apart: dict[tuple[Value, Op], Refusal] = {}
+        self.unrepeated: dict[Value, Refusal] = {}
+        self.read: dict[tuple[Value, int], Refusal] = {}
 
     def size(self, op: Op) -> int:
         """``op`` and the operators without a group in front of it."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from euler_ir.graph import Op, Value
 from euler_ir.passes.groups import Group, Grouping, root_of, without_ones
+from euler_ir.passes.refusals import Refusal
 from euler_ir.passes.views import MatrixView
 
 MAX_RECOMPUTED_WORK = 8
@@ -65,10 +66,13 @@ class _Choice:
                 if op.result in self.stored:
                     continue
                 again = self._work_again(op, group)
-                if again is not None:
+                refused = isinstance(again, Refusal)
+                if refused:
+                    self.grouping.unrepeated[op.result] = again
+                else:
                     self.repeatable[op.result] = again
                 if any(reader is not group for reader, _ in readers.get(op.result, ())):
-                    self.stored.update(dict.fromkeys((op.result,) if again is None else again.brought))
+                    self.stored.update(dict.fromkeys((op.result,) if refused else again.brought))
 
     def _find_movable(self, readers: dict[Value, list[tuple[Group, Op]]]) -> None:
         """Find the values that serve one other group alone, of no more points: computing them there costs nothing.
@@ -89,14 +93,14 @@ class _Choice:
                     if math.prod(target.frame) <= value.size:
                         self.movable[value] = target
 
-    def _work_again(self, op: Op, group: Group) -> Repetition | None:
-        """What computing ``op`` in another group takes; None when it is too much.
+    def _work_again(self, op: Op, group: Group) -> Repetition | Refusal:
+        """What computing ``op`` in another group takes, or why it is too much.
 
         The tensors that it reads, but for small ones, may together be hardly larger than its value, so that no more
         memory is read than the value itself would take, and they must be in memory anyway.
         """
         if op.definition.family != "elementwise":
-            return None
+            return Refusal("not-elementwise", (op.name,))
         work, count = 0 if op.result in self.movable else _cost(op), self.grouping.size(op)
         tensors: dict[Value, None] = {}
         brought: dict[Value, None] = {}
@@ -109,37 +113,49 @@ class _Choice:
             elif base.size * 8 > op.result.size:
                 if self.home.get(base) is group and base not in self.stored:
                     if op.result not in self.movable or base.size > op.result.size:
-                        return None
+                        return Refusal("reads-unstored", (base.op.name,))
                     brought[base] = None  # what moves reads this instead of being stored itself
                 tensors[base] = None
         read = sum(tensor.size for tensor in tensors)
-        fits = work <= MAX_RECOMPUTED_WORK and count <= MAX_REPEATED and read * 4 <= op.result.size * 5
-        return Repetition(work, count, tuple(tensors), tuple(brought)) if fits else None
+        if work > MAX_RECOMPUTED_WORK:
+            return Refusal("costly", (work, MAX_RECOMPUTED_WORK))
+        if count > MAX_REPEATED:
+            return Refusal("long", (count, MAX_REPEATED))
+        if read * 4 > op.result.size * 5:
+            return Refusal("reads-more", (read, op.result.size))
+        return Repetition(work, count, tuple(tensors), tuple(brought))
 
     def _choose_prologues(self) -> None:
         """Let products make the operands that nothing else reads, where that takes little work on what is in memory
         anyway: a layer norm of known statistics, a cast, a rectifier.
         """
         products: dict[Value, list[Group]] = {}
-        read: set[Value] = set(self.grouping.results)
+        readers: dict[Value, str] = dict.fromkeys(self.grouping.results, "the graph's caller")
+        in_parts: set[Value] = set()
         for group in self.grouping.groups:
             if group.kind == "matmul":
                 for view in (group.call.left, group.call.right):
                     products.setdefault(view.source, []).append(group)
                     if not _begins_with(view) or group.call.batch or group.call.left.source is group.call.right.source:
-                        read.add(view.source)
+                        in_parts.add(view.source)
             elif group.call is not None:
-                read.update(group.call.sources)
+                readers.update(dict.fromkeys(group.call.sources, group.name))
+                refusal = Refusal("call-operand", (group.name,))
+                self.grouping.apart.update(((source, group.ops[0]), refusal) for source in group.call.sources)
             else:
-                read.update(base for op in group.ops for base in self.grouping.bases(op))
+                readers.update((base, group.name) for op in group.ops for base in self.grouping.bases(op))
         for value, calls in products.items():
             home = self.home.get(value)
-            if value in read or home is None or home.kind not in ("pointwise", "reduction"):
+            if home is None:
                 continue
-            if self.grouping.is_epilogue(home):
-                continue
-            again = self._work_again(value.op, home)
-            if again is None or again.work > MAX_PROLOGUE_WORK or not self._is_plain(value):
+            if value in readers:
+                again = Refusal("operand-read-elsewhere", (readers[value],))
+            elif value in in_parts:
+                again = Refusal("operand-in-parts")
+            else:
+                again = self._prologue(value, home)
+            if isinstance(again, Refusal):
+                self.grouping.apart.update(((value, group.ops[0]), again) for group in calls)
                 continue
             self.stored.update(dict.fromkeys(again.brought))
             del self.stored[value]
@@ -147,6 +163,19 @@ class _Choice:
                 made = Group("pointwise", value.shape, group.order, ops=[value.op], outputs=(value,))
                 made.roots[value] = root_of(value.shape, made, full=True)
                 group.prologues[value] = made
+
+    def _prologue(self, value: Value, home: Group) -> Repetition | Refusal:
+        """What it takes a product to make its operand ``value``, of the group ``home``, or why it does not."""
+        if home.kind not in ("pointwise", "reduction"):
+            return Refusal("operand-not-elementwise", (home.name,))
+        if self.grouping.is_epilogue(home):
+            return Refusal("operand-in-product")
+        again = self._work_again(value.op, home)
+        if isinstance(again, Refusal):
+            return again
+        if again.work > MAX_PROLOGUE_WORK:
+            return Refusal("costly", (again.work, MAX_PROLOGUE_WORK))
+        return again if self._is_plain(value) else Refusal("operand-rearranged")
 
     def _is_plain(self, value: Value) -> bool:
         """Whether ``value`` is made, element by element, of what has its shape or is broadcast to it."""
@@ -183,10 +212,11 @@ class _Choice:
     def _inputs(self, group: Group) -> tuple[Value, ...]:
         """What ``group`` reads to make its outputs; has it stored."""
         found: dict[Value, None] = {}
-        pending = [operand for value in reversed(group.outputs) for operand in reversed(value.op.operands)]
+        outputs = [value.op for value in reversed(group.outputs)]
+        pending = [(operand, op) for op in outputs for operand in reversed(op.operands)]
         seen: set[Value] = set()
         while pending:
-            value = pending.pop()
+            value, reader = pending.pop()
             if value in seen:
                 continue
             seen.add(value)
@@ -194,17 +224,21 @@ class _Choice:
             # An operator without a group may have been put into memory for a later reader: too late for this one.
             inline = value in self.grouping.inline_size and (home is None or home.order > group.order)
             if home is group or inline or (value in self.repeatable and value not in self.stored):
-                pending.extend(reversed(value.op.operands))
+                pending.extend((operand, value.op) for operand in reversed(value.op.operands))
             else:
                 found[value] = None
                 if home is not None:
                     self.stored[value] = None
+                    is_own = self.home.get(reader.result) in (group, None)
+                    self.grouping.read[value, group.order] = (
+                        Refusal("stored-anyway") if is_own else Refusal("reads-to-repeat", (reader.name,))
+                    )
         return tuple(found)
 
 
 def _begins_with(view: MatrixView) -> bool:
-    """Whether ``view`` shows the first rows and columns of a value, perhaps all, whose last axis is the columns; or their
-    transpose.
+    """Whether ``view`` shows the first rows and columns of a value, perhaps all, whose last axis is the columns; or
+    their transpose.
     """
     return view.offset == 0 and view.leading == view.source.shape[-1] > 1
 

@@ -13,7 +13,9 @@ from euler_ir.loops.lower import lower
 from euler_ir.ops.indexing import starts_of
 from euler_ir.passes.attention_calls import AttentionCall
 from euler_ir.passes.groups import FusedGraph, Group, is_in_memory
+from euler_ir.passes.refusals import Refusal
 from euler_ir.passes.views import MatrixView
+from euler_ir.plan.decisions import Decisions, Overwrite, Place
 from euler_ir.plan.epilogues import Unit, units
 from euler_ir.plan.in_place import Accesses
 from euler_ir.plan.memory import Lifetime, assign_offsets, lower_bound
@@ -44,7 +46,7 @@ class _Builder:
         replaced: dict[Value, list[Value]] = {}
         for name, value in self.graph.updates.items():
             replaced.setdefault(value, []).append(self.graph.leaf(name))
-        self.units = units(fused.groups, frozenset(self.graph.results()), replaced)
+        self.units, self.unfused = units(fused.groups, frozenset(self.graph.results()), replaced)
         self.groups = [unit.group for unit in self.units]
         self.lowered = [unit.lowered for unit in self.units]
         self.accesses = [None if lowered is None else Accesses(lowered.nest) for lowered in self.lowered]
@@ -60,6 +62,7 @@ class _Builder:
         self.phase_of: dict[int, int] = {}
         self.last: dict[int, int] = {}
         self.readers: dict[int, list[int]] = {}
+        self.overwrites: list[Overwrite] = []
 
     def build(self) -> Plan:
         self._place_leaves()
@@ -83,7 +86,21 @@ class _Builder:
             tuple(self.faults),
             arena,
             lower_bound(self.slots),
+            Decisions(self.buffer_of, self.slot_of, self._places(phases), self.unfused, tuple(self.overwrites)),
         )
+
+    def _places(self, phases: list[list[list[int]]]) -> dict[Group, Place]:
+        """Where each group of the fused graph runs; the steps of the first phase are copies."""
+        places: dict[Group, Place] = {}
+        for number, step in enumerate((step for phase in phases for step in phase), start=len(self.first_copies)):
+            for nest, unit in enumerate(self.units[position] for position in step):
+                if unit.group.call is None:
+                    places[unit.parts[0]] = Place(number, nest)
+                    continue
+                places[unit.parts[0]] = Place(number)
+                for inside in unit.parts[1:]:
+                    places[inside] = Place(number, inside=unit.parts[0].call.results[0])
+        return places
 
     # -- places --------------------------------------------------------------------------------------------------------
 
@@ -105,6 +122,7 @@ class _Builder:
         for group in self.groups:
             if group.changed is not None and group.changed in self.writer:
                 self.buffer_of[group.outputs[0]] = self._computed(group.changed)
+                self.overwrites.append(Overwrite(group.outputs[0], group.changed, None))
 
     def _place_updates(self) -> dict[int, list[int]]:
         """Let updates be computed in the memory of what they replace where nothing reads the old value any more.
@@ -120,15 +138,14 @@ class _Builder:
             leaf = self.graph.leaf(name)
             if value is leaf:
                 continue
-            if value in self.writer and value not in self.buffer_of:
-                group = self.writer[value]
-                others = [reader for reader in readers.get(leaf, ()) if reader != group]
-                # Following earlier groups alone can never close a circle.
-                if self._may_overwrite(group, leaf, value) and all(reader < group for reader in others):
-                    self.buffer_of[value] = self.buffer_of[leaf]
-                    must_follow.setdefault(group, []).extend(others)
-                    continue
-            self._copy_at_end(value, self.buffer_of[leaf])
+            others = [reader for reader in readers.get(leaf, ()) if reader != self.writer.get(value)]
+            refusal = self._update_hazard(leaf, value, others)
+            self.overwrites.append(Overwrite(value, leaf, refusal, copied=refusal is not None))
+            if refusal is None:
+                self.buffer_of[value] = self.buffer_of[leaf]
+                must_follow.setdefault(self.writer[value], []).extend(others)
+            else:
+                self._copy_at_end(value, self.buffer_of[leaf])
         self._expect_in_place()
         return must_follow
 
@@ -140,14 +157,24 @@ class _Builder:
                     f"{op.name} cannot write into its operand, which is read elsewhere", location=op.location
                 )
 
-    def _may_overwrite(self, group: int, leaf: Value, value: Value) -> bool:
-        lowered = self.lowered[group]
+    def _update_hazard(self, leaf: Value, value: Value, others: list[int]) -> Refusal | None:
+        """Why ``value`` cannot be computed in the memory of ``leaf``, which the groups ``others`` read too."""
+        if value not in self.writer:
+            return Refusal("not-computed")
+        if value in self.buffer_of:
+            return Refusal("has-a-place", (self.buffers[self.buffer_of[value]].name,))
+        group = self.writer[value]
         if leaf in self.groups[group].read_by_call:
-            return False
+            return Refusal("read-by-call", (self.groups[group].name,))
+        # Following earlier groups alone can never close a circle.
+        later = [reader for reader in others if reader > group]
+        if later:
+            return Refusal("read-later", (self.groups[later[0]].name,))
+        lowered = self.lowered[group]
         if lowered is None:
-            return True
+            return None
         names = {argument: buffer.name for argument, buffer in zip(lowered.arguments, lowered.nest.parameters)}
-        return leaf not in names or self.accesses[group].can_overwrite(names[leaf], names[value])
+        return self.accesses[group].hazard(names[leaf], names[value]) if leaf in names else None
 
     def _copy_at_end(self, value: Value, target: int) -> None:
         """Copy ``value`` to ``target`` when all else is done; a leaf by way of a copy made before all else."""
@@ -233,37 +260,56 @@ class _Builder:
             if self.slot_of.get(number) != -1:
                 continue
             now, last = self.phase_of[position], self.last[number]
-            donor = self._donor(position, value, taken)
-            if donor is None:
+            donor, refusal = self._donor(position, value, taken)
+            self.overwrites.append(Overwrite(value, donor, refusal))
+            if refusal is not None:
                 self._new_slot(number, now, last)
                 continue
-            taken.add(donor)
-            slot = self.slot_of[number] = self.slot_of[donor]
+            held_in = self.buffer_of[donor]
+            taken.add(held_in)
+            slot = self.slot_of[number] = self.slot_of[held_in]
             held = self.slots[slot]
             self.slots[slot] = Lifetime(held.nbytes, held.first, last)
             self._set_life(number, now, last)
 
-    def _donor(self, position: int, value: Value, taken: set[int]) -> int | None:
-        """An arena buffer that this group alone reads last and that ``value`` may overwrite."""
-        unit, now = self.units[position], self.phase_of[position]
+    def _donor(self, position: int, value: Value, taken: set[int]) -> tuple[Value | None, Refusal | None]:
+        """A value in the arena that this group alone reads last and that ``value`` may overwrite; or the value of its
+        size that comes closest, if there is one, and what is in the way.
+        """
+        unit = self.units[position]
         if unit.running is not None:
-            return self.buffer_of[unit.running]
+            return unit.running, None
         if unit.lowered is None or value is unit.host:
-            return None
+            return None, Refusal("call-writes-new", (unit.group.name,))
         parameters = dict(zip(unit.lowered.arguments, unit.lowered.nest.parameters))
-        read_by_call = unit.group.read_by_call
+        closest: tuple[Value | None, Refusal] = None, Refusal("other-size")
         for source in unit.group.inputs:
-            if source in read_by_call:
+            if (source.type.nbytes, source.dtype.itemsize) != (value.type.nbytes, value.dtype.itemsize):
                 continue
-            number = self.buffer_of[source]
-            if number in taken or number not in self.slot_of or self.last[number] != now:
-                continue
-            alone = [reader for reader in self.readers[number] if self.phase_of[reader] == now] == [position]
-            same_size = (source.type.nbytes, source.dtype.itemsize) == (value.type.nbytes, value.dtype.itemsize)
-            if alone and same_size:
-                if self.accesses[position].can_overwrite(parameters[source].name, parameters[value].name):
-                    return number
-        return None
+            refusal = self._donor_hazard(position, source, taken)
+            if refusal is None:
+                refusal = self.accesses[position].hazard(parameters[source].name, parameters[value].name)
+            if refusal is None:
+                return source, None
+            closest = source, refusal
+        return closest
+
+    def _donor_hazard(self, position: int, source: Value, taken: set[int]) -> Refusal | None:
+        """Why the memory of ``source`` is not free for another value while its group ``position`` runs."""
+        number, now = self.buffer_of[source], self.phase_of[position]
+        if number not in self.slot_of:
+            buffer = self.buffers[number]
+            return Refusal("not-in-arena", (f"{buffer.place} {buffer.name}",))
+        if source in self.units[position].group.read_by_call:
+            return Refusal("read-by-call", (self.groups[position].name,))
+        if number in taken:
+            return Refusal("taken")
+        if self.last[number] != now:
+            readers = [reader for reader in self.readers[number] if self.phase_of[reader] > now]
+            reader = self.groups[readers[0]].name if readers else "a copy at the end"
+            return Refusal("read-later", (reader,))
+        beside = [r for r in self.readers[number] if r != position and self.phase_of[r] == now]
+        return Refusal("read-beside", (self.groups[beside[0]].name,)) if beside else None
 
     def _new_slot(self, number: int, first: int, last: int) -> None:
         self.slot_of[number] = len(self.slots)

@@ -15,6 +15,7 @@ from euler_ir.loops.kernel import Compute, Constant, IndexValue, Load, Nest, Sto
 from euler_ir.loops.lower import LoweredGroup, lower
 from euler_ir.passes.groups import Group
 from euler_ir.passes.library_calls import MatmulCall
+from euler_ir.passes.refusals import Refusal
 from euler_ir.plan.in_place import Accesses
 
 
@@ -23,11 +24,13 @@ class Unit:
     """What runs as one: the nest of a group, a call, or a call and then, as its epilogue, the nest of a group that
     alone reads its result. That result has no buffer: it shares that of ``host``, one of the outputs.
 
-    ``group`` is all of it, ``lowered`` the nest and ``nested`` the group that this comes from. A call that adds its
+    ``group`` is all of it, ``lowered`` the nest and ``nested`` the group that this comes from; ``parts`` are the groups
+    that were one by one, the call first. A call that adds its
     result to ``running``, which nothing else reads, needs no nest for that: ``host`` takes the memory of ``running``.
     """
 
     group: Group
+    parts: tuple[Group, ...]
     lowered: LoweredGroup | None = None
     nested: Group | None = None
     host: Value | None = None
@@ -41,8 +44,9 @@ class Unit:
 
 def units(
     groups: Sequence[Group], results: Collection[Value], replaced: Mapping[Value, Sequence[Value]]
-) -> list[Unit]:
-    """One unit a group, but for calls that have found an epilogue, in an order that runs.
+) -> tuple[list[Unit], dict[tuple[Value, Group], Refusal]]:
+    """One unit a group, but for calls that have found an epilogue, in an order that runs; and for each result of a
+    product and nest that reads it from memory why this does not run inside of the product.
 
     ``results`` are needed after the last group. ``replaced`` holds the leaves that each update may be written over: an
     update hosts no product while the product or its epilogue still reads one of them.
@@ -57,21 +61,37 @@ def units(
     alone = {value for value, reading in readers.items() if len(reading) == 1 and value not in results}
     made = {value for group in groups for value in group.outputs}
     joined: dict[Group, Unit | None] = {}
+    refusals: dict[tuple[Value, Group], Refusal] = {}
     for group in groups:
-        products = [value for value in group.inputs if value in calls and value in alone]
+        products = [value for value in group.inputs if value in calls] if group.call is None else ()
         # The latest first: an earlier one would have to wait for it.
-        for value in sorted(products, key=lambda value: -calls[value].order) if group.kind == "pointwise" else ():
-            unit = _add_to(calls[value], group, alone & made) or _join(calls[value], group, replaced)
-            if unit is not None:
+        for value in sorted(products, key=lambda value: -calls[value].order):
+            if group in joined:
+                unit = Refusal("product-after-another")
+            elif value in alone and group.kind == "pointwise":
+                unit = _add_to(calls[value], group, alone & made) or _join(calls[value], group, replaced)
+            else:
+                unit = _shared(value, group, readers[value], results)
+            if isinstance(unit, Refusal):
+                refusals[value, group] = unit
+            else:
                 joined[group] = unit
                 joined[calls[value]] = None
-                break
     found = (joined[group] if group in joined else _alone(group) for group in groups)
-    return [unit for unit in found if unit is not None]
+    return [unit for unit in found if unit is not None], refusals
 
 
 def _alone(group: Group) -> Unit:
-    return Unit(group) if group.call is not None else Unit(group, lower(group), group)
+    return Unit(group, (group,)) if group.call is not None else Unit(group, (group,), lower(group), group)
+
+
+def _shared(product: Value, group: Group, readers: Sequence[Group], results: Collection[Value]) -> Refusal:
+    """Why ``product`` cannot be for ``group`` alone, element by element."""
+    if product in results:
+        return Refusal("product-is-result")
+    if len(readers) > 1:
+        return Refusal("product-read-twice", (" and ".join(dict.fromkeys(reader.name for reader in readers)),))
+    return Refusal("product-reader-kind", (group.kind,))
 
 
 def _add_to(product: Group, group: Group, sums: Collection[Value]) -> Unit | None:
@@ -85,28 +105,28 @@ def _add_to(product: Group, group: Group, sums: Collection[Value]) -> Unit | Non
         return None
     inputs = (*product.inputs, *others)
     merged = _merged(product, group, inputs)
-    return Unit(merged, host=total, running=others[0])
+    return Unit(merged, (product, group), host=total, running=others[0])
 
 
-def _join(product: Group, group: Group, replaced: Mapping[Value, Sequence[Value]]) -> Unit | None:
-    """``product`` with ``group`` as its epilogue, or None where that does not fit."""
+def _join(product: Group, group: Group, replaced: Mapping[Value, Sequence[Value]]) -> Unit | Refusal:
+    """``product`` with ``group`` as its epilogue, or why that does not fit."""
     call, (result,) = product.call, product.call.results
     view = call.result_view
     is_whole = not call.batch and view.offset == 0 and view.leading == call.columns
     if not is_whole or min(call.rows, call.columns) == 1:
-        return None
+        return Refusal("product-batched")
     lowered = lower(group, columns=call.columns)
     names = dict(zip(lowered.arguments, (buffer.name for buffer in lowered.nest.parameters)))
     if not _runs_by_parts(lowered.nest, call.columns, names[result]):
-        return None
+        return Refusal("product-other-order")
     accesses = Accesses(lowered.nest)
     inputs = dict.fromkeys((*product.inputs, *(other for other in group.inputs if other is not result)))
     for value in group.outputs:
         same_size = (value.dtype, value.size) == (result.dtype, result.size)
         fits = same_size and inputs.keys().isdisjoint(replaced.get(value, ()))
         if fits and accesses.can_overwrite(names[result], names[value]):
-            return Unit(_merged(product, group, tuple(inputs)), lowered, group, value)
-    return None
+            return Unit(_merged(product, group, tuple(inputs)), (product, group), lowered, group, value)
+    return Refusal("product-no-host")
 
 
 def _merged(product: Group, group: Group, inputs: tuple[Value, ...]) -> Group:

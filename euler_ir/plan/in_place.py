@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from euler_ir.index import Index
 from euler_ir.loops.kernel import Load, Loop, Nest, Statement, Store
+from euler_ir.passes.refusals import Refusal
 
 
 class Accesses:
@@ -23,16 +24,25 @@ class Accesses:
                 self._stores.setdefault(statement.buffer, []).append(access)
 
     def can_overwrite(self, source: str, target: str) -> bool:
-        """Whether ``target`` may have the memory of the input ``source``: every element is read where it is written, and
-        before.
+        """Whether ``target`` may have the memory of the input ``source``."""
+        return self.hazard(source, target) is None
+
+    def hazard(self, source: str, target: str) -> Refusal | None:
+        """Why ``target`` may not have the memory of the input ``source``; None if every element is read where it is
+        written, and before.
         """
         stores = self._stores.get(target, [])
-        if len(stores) != 1:
-            return False
-        ((written, at, accumulates),) = stores
-        return not accumulates and all(
-            place < written and index == at and not guarded for place, index, guarded in self._loads.get(source, [])
-        )
+        if len(stores) != 1 or stores[0][2]:
+            return Refusal("written-in-parts")
+        ((written, at, _),) = stores
+        for place, index, guarded in self._loads.get(source, []):
+            if index != at:
+                return Refusal("read-at-other-place", (index, at))
+            if guarded:
+                return Refusal("read-under-condition")
+            if place > written:
+                return Refusal("read-after-write")
+        return None
 
 
 def _in_order(body: tuple[Statement, ...]) -> Iterator[Statement]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from euler_ir.dtypes import DType
 from euler_ir.errors import Location
 from euler_ir.loops.kernel import Kernel, Nest
 from euler_ir.shapes import TensorType
+
+if TYPE_CHECKING:
+    from euler_ir.plan.decisions import Decisions
 
 PLACES = ("input", "parameter", "state", "constant", "output", "arena")
 
@@ -202,6 +206,7 @@ class Plan:
 
     ``outputs`` maps each output's name to its buffer. ``constants`` holds the arrays of constant buffers.
     ``arena_bytes`` is the size of the arena and ``lower_bound`` the most bytes of arena buffers alive in one phase.
+    ``decisions`` say how it came about; a plan that was not made of a graph has none.
     """
 
     name: str
@@ -212,6 +217,7 @@ class Plan:
     faults: tuple[Fault, ...]
     arena_bytes: int
     lower_bound: int
+    decisions: Decisions | None = field(default=None, repr=False, compare=False)
 
     def steps(self) -> Iterator[Step]:
         for phase in self.phases:

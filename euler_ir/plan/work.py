@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from euler_ir.index import Axis, Index
 from euler_ir.loops.kernel import CheckIndex, Compute, IndexValue, Load, Loop, Nest, Statement, Store
@@ -35,15 +35,44 @@ class Work:
         return self.read_bytes + self.written_bytes
 
 
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that a task reads from each buffer and writes to it, by the buffer's number."""
+
+    read: dict[int, int]
+    written: dict[int, int]
+
+    @property
+    def moved(self) -> int:
+        return sum(self.read.values()) + sum(self.written.values())
+
+
 def work_of(plan: Plan, step: Step, nest: int = 0) -> Work:
     """The work of nest number ``nest`` of a kernel, or of all of another step."""
     return COUNTERS[type(step)](plan, step, nest)
+
+
+def traffic_of(plan: Plan, step: Step, nest: int = 0) -> Traffic:
+    """What nest number ``nest`` of a kernel, or all of another step, moves: in sum, the bytes of its Work.
+
+    The result of a product with an epilogue stays in the cache between the two: it is neither read nor written.
+    """
+    return MOVERS[type(step)](plan, step, nest)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
 def _nest_work(plan: Plan, step: KernelStep, number: int) -> Work:
+    nest, traffic = step.kernel.nests[number], _nest_traffic(plan, step, number)
+    return _work(step.origins[number].name, structural_key(nest), traffic, nest.points * _flops(nest.body))
+
+
+def _work(name: str, structure: str, traffic: Traffic, flops: int) -> Work:
+    return Work(name, structure, sum(traffic.read.values()), sum(traffic.written.values()), flops)
+
+
+def _nest_traffic(plan: Plan, step: KernelStep, number: int) -> Traffic:
     nest, arguments = step.kernel.nests[number], step.arguments[number]
     touched = _Touched(nest)
     read: dict[int, int] = {}
@@ -57,8 +86,7 @@ def _nest_work(plan: Plan, step: KernelStep, number: int) -> Work:
         else:
             elements = touched.elements.get(parameter.name, 0) * parameter.dtype.itemsize
             read[buffer] = min(nbytes, read.get(buffer, 0) + elements)
-    flops = nest.points * _flops(nest.body)
-    return Work(step.origins[number].name, structural_key(nest), sum(read.values()), sum(written.values()), flops)
+    return Traffic(read, written)
 
 
 def _flops(body: tuple[Statement, ...]) -> int:
@@ -97,7 +125,7 @@ class _Touched:
                 case IndexValue(result, _, index):
                     self._axes[result] = self._index(index)
                 case CheckIndex(result, value):
-                    self._axes[result] = self._axes[value]
+                    self._axes[result] = self._axes.get(value, frozenset())
                 case Compute(result, _, _, operands):
                     self._axes[result] = frozenset().union(*(self._axes.get(name, ()) for name in operands))
                 case Loop():
@@ -117,35 +145,44 @@ class _Touched:
 
 
 def _matmul_work(plan: Plan, step: MatmulStep, _: int) -> Work:
-    size, batch = step.dtype.itemsize, math.prod(step.batch)
-    left = _operand_bytes(plan, step.left, step.batch, step.rows * step.inner * size)
-    right = _operand_bytes(plan, step.right, step.batch, step.inner * step.columns * size)
-    result = step.rows * step.columns * batch
     layout = "".join("T" if view.transposed else "N" for view in (step.left, step.right))
     sizes = f"{step.rows} x {step.inner} x {step.columns} {layout}"
     name = f"matmul {' x '.join(map(str, step.batch))} of {sizes}" if step.batch else f"matmul {sizes}"
     name += " +=" if step.running is not None else ""
-    flops = matmul_flops(step.rows, step.inner, step.columns, batch)
-    read = left + right + (result * size if step.running is not None else 0)
-    work = Work(name, f"{name} {step.dtype}", read, result * size, flops)
+    flops = matmul_flops(step.rows, step.inner, step.columns, math.prod(step.batch))
+    work = _work(name, f"{name} {step.dtype}", _matmul_traffic(plan, step), flops)
     if step.epilogue is None:
         return work
     after = _nest_work(plan, step.epilogue, 0)
-    inside = plan.buffers[step.result.buffer].type.nbytes  # the result goes to the epilogue and back in the cache
-    return Work(
-        f"{name} + {after.name}",
-        f"{work.structure} {after.structure}",
-        work.read_bytes + after.read_bytes - inside,
-        after.written_bytes,
-        flops + after.flops,
+    return replace(
+        work, name=f"{name} + {after.name}", structure=f"{work.structure} {after.structure}", flops=flops + after.flops
     )
 
 
-def _operand_bytes(plan: Plan, operand: PlannedView | MadeOperand, batch: tuple[int, ...], nbytes: int) -> int:
-    """What is read of an operand whose matrices have ``nbytes`` each; if it is made, of what that takes."""
+def _matmul_traffic(plan: Plan, step: MatmulStep, _: int = 0) -> Traffic:
+    read: dict[int, int] = {}
+    for operand, matrix in ((step.left, step.rows * step.inner), (step.right, step.inner * step.columns)):
+        for buffer, nbytes in _operand_bytes(plan, operand, step.batch, matrix * step.dtype.itemsize):
+            read[buffer] = read.get(buffer, 0) + nbytes
+    result = step.rows * step.columns * math.prod(step.batch) * step.dtype.itemsize
+    if step.running is not None:
+        read[step.running] = read.get(step.running, 0) + result
+    if step.epilogue is None:
+        return Traffic(read, {step.result.buffer: result})
+    after = _nest_traffic(plan, step.epilogue, 0)
+    for buffer, nbytes in after.read.items():
+        if buffer != step.result.buffer:
+            read[buffer] = read.get(buffer, 0) + nbytes
+    return Traffic(read, after.written)
+
+
+def _operand_bytes(
+    plan: Plan, operand: PlannedView | MadeOperand, batch: tuple[int, ...], nbytes: int
+) -> list[tuple[int, int]]:
+    """Buffers with what is read of them for an operand whose matrices have ``nbytes`` each, or to make it."""
     if isinstance(operand, MadeOperand):
-        return sum(plan.buffers[buffer].type.nbytes for buffer in operand.arguments)
-    return nbytes * _items(operand, batch)
+        return [(buffer, plan.buffers[buffer].type.nbytes) for buffer in operand.arguments]
+    return [(operand.buffer, nbytes * _items(operand, batch))]
 
 
 def _items(view: PlannedView, batch: tuple[int, ...]) -> int:
@@ -154,22 +191,31 @@ def _items(view: PlannedView, batch: tuple[int, ...]) -> int:
 
 
 def _attention_work(plan: Plan, step: AttentionStep, _: int) -> Work:
-    read, written = (
-        sum(rows * columns * _items(view, step.batch) for view, (rows, columns) in zip(views, extents))
-        for views, extents in zip((step.operands, step.results), step.extents())
-    )
     backward, items = step.operator == "attention_gradient", math.prod(step.batch)
     flops = attention_flops(items, step.queries, step.keys, step.width, step.value_width, step.causal, backward)
     causal = "causal " if step.causal else ""
     sizes = f"{step.queries} x {step.width} by {step.keys} x {step.value_width}"
     name = f"{causal}{step.operator} {' x '.join(map(str, step.batch)) or 1} of {sizes}"
-    size = step.dtype.itemsize
-    return Work(name, f"{name} {step.dtype}", read * size, written * size, flops)
+    return _work(name, f"{name} {step.dtype}", _attention_traffic(plan, step), flops)
+
+
+def _attention_traffic(_: Plan, step: AttentionStep, __: int = 0) -> Traffic:
+    moved: tuple[dict[int, int], dict[int, int]] = {}, {}
+    for into, views, extents in zip(moved, (step.operands, step.results), step.extents()):
+        for view, (rows, columns) in zip(views, extents):
+            nbytes = rows * columns * _items(view, step.batch) * step.dtype.itemsize
+            into[view.buffer] = into.get(view.buffer, 0) + nbytes
+    return Traffic(*moved)
 
 
 def _copy_work(plan: Plan, step: CopyStep, _: int) -> Work:
     nbytes = plan.buffers[step.source].type.nbytes
-    return Work("copy", f"copy {nbytes}", nbytes, nbytes, 0)
+    return _work("copy", f"copy {nbytes}", _copy_traffic(plan, step), 0)
+
+
+def _copy_traffic(plan: Plan, step: CopyStep, _: int = 0) -> Traffic:
+    nbytes = plan.buffers[step.source].type.nbytes
+    return Traffic({step.source: nbytes}, {step.target: nbytes})
 
 
 COUNTERS: dict[type, Callable[[Plan, Step, int], Work]] = {
@@ -179,3 +225,10 @@ COUNTERS: dict[type, Callable[[Plan, Step, int], Work]] = {
     CopyStep: _copy_work,
 }
 """How the work of each kind of step is counted: a new kind adds itself here."""
+MOVERS: dict[type, Callable[[Plan, Step, int], Traffic]] = {
+    KernelStep: _nest_traffic,
+    MatmulStep: _matmul_traffic,
+    AttentionStep: _attention_traffic,
+    CopyStep: _copy_traffic,
+}
+"""And what it moves, buffer by buffer."""

@@ -1,12 +1,15 @@
 """Bytes and operations of steps, against counts by hand."""
 
 import numpy as np
+import pytest
 
 import euler_ir as ei
 from euler_ir import compiler
+from euler_ir.compiler import lower
 from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep
 from euler_ir.passes.cost import attention_flops, matmul_flops
-from euler_ir.plan.work import work_of
+from euler_ir.plan.work import traffic_of, work_of
+from tests.graph.random_graphs import random_graph
 
 
 def works(build):
@@ -148,3 +151,19 @@ def test_attention_counts_the_pairs_that_are_not_masked():
     assert attention_flops(3, queries, keys, width, width, causal=True) == 2 * 2 * 3 * width * mask.sum()
     assert attention_flops(3, queries, keys, width, width, causal=False) == 2 * matmul_flops(queries, width, keys, 3)
     assert attention_flops(1, 8, 8, 2, 3, causal=True, backward=True) == 2 * 36 * (3 * 2 + 2 * 3)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_traffic_buffer_by_buffer_adds_up_to_the_work(seed):
+    plan = lower(random_graph(seed).graph).plan
+    for step in plan.steps():
+        for nest in range(len(step.kernel.nests) if isinstance(step, KernelStep) else 1):
+            work, traffic = work_of(plan, step, nest), traffic_of(plan, step, nest)
+            assert (work.read_bytes, work.written_bytes) == (sum(traffic.read.values()), sum(traffic.written.values()))
+            assert set(traffic.read) <= set(step.reads()) and set(traffic.written) <= set(step.writes())
+
+
+def test_an_index_that_is_a_constant_is_counted():
+    with ei.Graph() as graph:
+        ei.output(y=ei.take(ei.input("x", (4, 8)), graph.constant(np.array(2))))
+    assert "kernel" in str(lower(graph).plan)
