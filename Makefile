@@ -2,6 +2,7 @@
 # make test           the tests that every change must pass
 # make test-slow      the longer ones
 # make test-threads   all quick tests with 1, 2 and 3 worker threads
+# make fuzz           random graphs through every way to run them, for MINUTES; what fails becomes a file of tests/corpus
 # make check          the table of gradients against finite differences
 # make benchmarks     all tables beside torch, kept in docs/benchmarks, and their page; a quarter of an hour, best alone
 
@@ -9,8 +10,9 @@ PYTHON ?= python3
 OUT ?= out/gpt2-nano
 ARGS ?=
 PROMPT ?= KING
+MINUTES ?= 5
 
-.PHONY: train test test-slow test-threads check benchmarks
+.PHONY: train test test-slow test-threads fuzz check benchmarks
 
 # A run that is there already is continued; to train anew, give another OUT.
 train: .venv/installed
@@ -25,6 +27,9 @@ test-slow: .venv/installed-test
 
 test-threads: .venv/installed-test
 	for threads in 1 2 3; do .venv/bin/python -m pytest -q -n auto -m "not slow" --threads $$threads || exit 1; done
+
+fuzz: .venv/installed-test
+	.venv/bin/python -m euler_ir.testing.fuzz --minutes $(MINUTES) $(ARGS)
 
 check: .venv/installed
 	.venv/bin/python -m models.gradient_check

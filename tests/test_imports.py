@@ -25,7 +25,7 @@ LEVELS = [
     {"plan"},
     {"compiler"},
     {"inspect", "gradient_check"},
-    {"cli", "commands", "__main__"},
+    {"cli", "commands", "testing", "__main__"},
 ]
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
 BACKENDS_MAY_SEE = {"backends", "loops", "plan", "dtypes", "shapes", "index", "errors", "cache", "pages"}

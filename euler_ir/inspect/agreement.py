@@ -26,20 +26,31 @@ SAFETY = 4
 """Times the largest move that is allowed: draws of signs seldom meet the worst case."""
 
 
-def disagreement(graph: Graph, leaves: Mapping[str, np.ndarray], got: Results) -> str | None:
-    """The first output or update in ``got`` that differs from the interpreter's by more than rounding explains, and
-    where; None when there is none.
+class Agreement:
+    """What ``graph`` gives for ``leaves`` by the interpreter, ``wanted``, and how far from it others may be.
+
+    The perturbed runs are made when they are first needed, and kept for the next results to be judged.
     """
-    wanted = interpreter.run(graph, leaves)
-    primitive = Decompose().run(graph)
-    passes_over = any(op.name in ATTENTION for op in graph.ops)
-    moved: list[Results] = []
-    for runs in (range(RUNS), range(RUNS, MORE_RUNS)):
-        moved += [perturbed(primitive, leaves, seed, passes_over and seed % 2 == 1) for seed in runs]
-        found = _first_difference(got, wanted, moved)
-        if found is None:
-            return None
-    return found
+
+    def __init__(self, graph: Graph, leaves: Mapping[str, np.ndarray]) -> None:
+        self.wanted: Results = interpreter.run(graph, leaves)
+        self._primitive = Decompose().run(graph)
+        self._leaves = leaves
+        self._passes_over = any(op.name in ATTENTION for op in graph.ops)
+        self._moved: list[Results] = []
+
+    def fault(self, got: Results) -> str | None:
+        """The first output or update in ``got`` that differs from ``wanted`` by more than rounding explains, and where;
+        None when there is none.
+        """
+        for runs in (RUNS, MORE_RUNS):
+            for seed in range(len(self._moved), runs):
+                passes_over = self._passes_over and seed % 2 == 1
+                self._moved.append(perturbed(self._primitive, self._leaves, seed, passes_over))
+            found = _first_difference(got, self.wanted, self._moved)
+            if found is None:
+                return None
+        return found
 
 
 def _first_difference(got: Results, wanted: Results, moved: Sequence[Results]) -> str | None:

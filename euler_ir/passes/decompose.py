@@ -20,6 +20,7 @@ class Decompose(Pass):
     """
 
     name = "decompose"
+    numerics = "reassociating"
     keep: frozenset[str] = frozenset()
 
     def run(self, graph: Graph) -> Graph:

@@ -16,7 +16,7 @@ from euler_ir.graph import Graph, Op, Value
 from euler_ir.index import Indices
 from euler_ir.passes.attention_calls import OPERATORS as ATTENTION
 from euler_ir.passes.attention_calls import AttentionCall, match_attention
-from euler_ir.passes.groups import FusedGraph, Group, Grouping, Refusals, frame_axes, is_in_memory, root_of
+from euler_ir.passes.groups import IN_PLACE, FusedGraph, Group, Grouping, Refusals, frame_axes, is_in_memory, root_of
 from euler_ir.passes.library_calls import MatmulCall, match_matmul
 from euler_ir.passes.manager import Pass
 from euler_ir.passes.parallelism import is_parallel
@@ -171,6 +171,8 @@ class _Fusion(Grouping):
 
     def _place_alone(self, op: Op, kind: str, frame: Shape) -> None:
         self._keep_apart(op, Refusal("runs-alone", (op.name,)))
+        if op.name in IN_PLACE:
+            self._store(op.operands[0])
         self._add(op, self._new_group(kind, frame), ())
         self._store(op.result)
 

@@ -25,6 +25,7 @@ class Legalize(Pass):
     """Rewrite half and empty sums, integer products, and thin or batched contractions into forms that lower."""
 
     name = "legalize"
+    numerics = "reassociating"
 
     def run(self, graph: Graph) -> Graph:
         rebuild, uses = Rebuild(graph), graph.uses()
@@ -35,7 +36,7 @@ class Legalize(Pass):
                 elif op.name == "add" and (place := _where_added(op, uses)) is not None:
                     value = _added_in_place(op, place, rebuild)
                 elif op.name == "index_add":
-                    value = op.definition.decompose(rebuild.apart(op))[0]
+                    value = _added(rebuild.apart(op))
                 else:
                     value = self._legal(op, rebuild)
             if value is None:
@@ -48,7 +49,8 @@ class Legalize(Pass):
         """What replaces ``op``, its only result or all of them, or None when it is legal as it is."""
         rule = _RULES.get(op.name)
         reads_nothing = rule is not None and any(not operand.size for operand in op.operands)
-        if not op.definition.has_identity and (reads_nothing or not op.result.size):
+        is_whole = op.definition.has_identity or op.definition.family == "composite"
+        if not is_whole and (reads_nothing or not op.result.size):
             return _from_nothing(op, rebuild.target)
         return rule(op, rebuild.operands(op)) if rule else None
 
@@ -85,6 +87,14 @@ def _added_in_place(op: Op, place: int, rebuild: Rebuild) -> Value:
     operands = (op.operands[1 - place], *scatter.operands)
     axis = scatter.attributes["axis"]
     return rebuild.target.emit("index_add", tuple(rebuild.values[value] for value in operands), axis=axis)
+
+
+def _added(op: Op) -> Value:
+    """An index_add as a sum, for which a place is looked for anew."""
+    (total,) = op.definition.decompose(op)
+    scatter = total.op.operands[1].op
+    wide = _in_f32(scatter, scatter.operands)
+    return total if wide is None else T.add(op.operands[0], wide)
 
 
 def _chosen(op: Op, operands: tuple[Value, ...]) -> Value:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from euler_ir.graph import Graph, Op, Rebuild, Value
 from euler_ir.passes.manager import Pass
 from euler_ir.passes.min_cut import UNBOUNDED, Network
+from euler_ir.verify import random_streams
 
 _COSTLY_FAMILIES = ("contraction", "composite", "scan")
 LONGEST_CHAIN = 128
@@ -191,7 +192,7 @@ class _Repetition:
 
         A random op reads all that it reads through the mark, which says that its stream is shared with itself alone.
         """
-        is_random = op.definition.family == "random"
+        is_random = bool(random_streams(op))
         if not is_random and (value in self.again or value.op.definition.family == "leaf"):
             return self._late(value)
         if value not in self.marked:

@@ -35,6 +35,7 @@ class SplitRows(Pass):
     """
 
     name = "split-rows"
+    numerics = "reassociating"
     block_bytes: int = 64 << 20
 
     def run(self, graph: Graph) -> Graph:

@@ -1,0 +1,154 @@
+"""The chain of ways to run a graph, all of which must agree; `check_chain` names the first link that breaks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from euler_ir import interpreter
+from euler_ir.compiler import Executable, compile
+from euler_ir.graph import Graph
+from euler_ir.graph_equality import structurally_equal
+from euler_ir.inspect.agreement import Agreement
+from euler_ir.loops.verify import verify_kernel
+from euler_ir.passes import (
+    PIPELINE,
+    Decompose,
+    Fold,
+    Legalize,
+    MergeEqual,
+    Pass,
+    Rematerialize,
+    RemoveDead,
+    ShareTransposes,
+    Simplify,
+    SplitRows,
+)
+from euler_ir.passes.meaning import difference
+from euler_ir.plan.memory import check_memory
+from euler_ir.rounding import Results
+from euler_ir.state import State
+from euler_ir.text import parse_graph, print_graph
+from euler_ir.verify import verify
+
+ALONE: tuple[Pass, ...] = (
+    RemoveDead(), Simplify("exact"), Simplify(), MergeEqual(), Fold(), Decompose(), SplitRows(), Legalize(),
+    ShareTransposes(), Rematerialize(), Rematerialize(products=True, long_pieces=True),
+)  # fmt: skip
+"""Each pass by itself, on a graph that no other pass has seen."""
+
+
+class BrokenLink(AssertionError):
+    """The first ``link`` of the chain that gave something else, or failed."""
+
+    def __init__(self, link: str, what: str) -> None:
+        super().__init__(f"{link}: {what}")
+        self.link = link
+
+
+def check_chain(graph: Graph, leaves: Mapping[str, np.ndarray], passes: Sequence[Pass] = PIPELINE) -> None:
+    """Run ``graph`` on ``leaves`` in every way there is and raise BrokenLink for the first that does not agree.
+
+    The links in order: the rules of graphs and the text of the graph, read back; each pass by itself and then
+    ``passes`` one after the other, all run by the interpreter; the plan, its kernels and its memory; the plan run by
+    the reference backend; one with everything rematerialized that can be; machine code on one thread, and on two.
+
+    A pass that says that it is exact keeps every bit, NaN for NaN, and so do two threads beside one; what rounds in
+    another way is as near to the interpreter as rounding explains (see `inspect.agreement`). Raises ExecutionError when
+    the interpreter itself refuses the graph or its leaves.
+    """
+    agreement = Agreement(graph, leaves)
+    with _link("rules and text"):
+        original = _check_text(graph)
+    for each in ALONE:
+        with _link(f"pass {each} alone"):
+            _check_pass(each, graph, leaves, agreement)
+            _expect(None if structurally_equal(graph, original) else "it changed the graph that it was given")
+    reached = graph
+    for number, each in enumerate(passes):
+        with _link(f"pass {each}, number {number + 1} of {len(passes)}"):
+            before, reached = reached, _check_pass(each, reached, leaves, agreement)
+            if reached is not before:
+                _check_text(reached)
+    _check_backends(graph, leaves, passes, agreement)
+
+
+@contextlib.contextmanager
+def _link(name: str):
+    """What goes wrong inside breaks the link ``name``."""
+    try:
+        yield
+    except BrokenLink:
+        raise
+    except AssertionError as error:
+        raise BrokenLink(name, str(error)) from None
+    except Exception as error:
+        raise BrokenLink(name, f"{type(error).__name__}: {error}") from error
+
+
+def _expect(fault: str | None) -> None:
+    if fault:
+        raise AssertionError(fault)
+
+
+def _check_text(graph: Graph) -> Graph:
+    """The graph, read back from its text."""
+    verify(graph)
+    again = parse_graph(print_graph(graph, locations=True))
+    _expect(None if structurally_equal(graph, again, locations=True) else f"reads back as another graph:\n{again}")
+    return again
+
+
+def _check_pass(each: Pass, graph: Graph, leaves: Mapping[str, np.ndarray], agreement: Agreement) -> Graph:
+    """The graph after the pass, which must be a good one, the same each time, and mean what it meant before."""
+    after = each.run(graph)
+    if after is graph:
+        return graph
+    verify(after)
+    _expect(None if structurally_equal(each.run(graph), after) else "a second run gives another graph")
+    found = interpreter.run(after, leaves)
+    if each.numerics == "exact":
+        _expect_bits(interpreter.run(graph, leaves), found)
+    _expect(agreement.fault(found))
+    return after
+
+
+def _check_backends(
+    graph: Graph, leaves: Mapping[str, np.ndarray], passes: Sequence[Pass], agreement: Agreement
+) -> None:
+    def check(link: str, build: Callable[[], Executable]) -> Results:
+        with _link(link):
+            executable = build()
+            check_memory(executable.plan)
+            for step in executable.plan.kernels():
+                verify_kernel(step.kernel)
+            found = _run(executable, leaves)
+            _expect(agreement.fault(found))
+        return found
+
+    again = Rematerialize(products=True, long_pieces=True)
+    check("reference backend", lambda: compile(graph, "reference", passes=passes))
+    check("reference backend, values made again", lambda: compile(graph, "reference", passes=(*passes, again)))
+    one = check("cpu, 1 thread", lambda: compile(graph, threads=1, passes=passes))
+    two = check("cpu, 2 threads", lambda: compile(graph, threads=2, passes=passes))
+    with _link("cpu, 2 threads beside 1"):
+        _expect_bits(one, two)
+
+
+def _run(executable: Executable, leaves: Mapping[str, np.ndarray]) -> Results:
+    """Outputs and updates of one call."""
+    graph, state = executable.graph, State()
+    for leaf in (*graph.parameters, *graph.states):
+        state[leaf.op.attributes["name"]] = np.array(leaves[leaf.op.attributes["name"]])
+    names = [leaf.op.attributes["name"] for leaf in graph.inputs]
+    outputs = executable(state, **{name: leaves[name] for name in names})
+    return outputs, {name: state[name] for name in graph.updates}
+
+
+def _expect_bits(before: Results, after: Results) -> None:
+    for label, wanted, found in zip(("output", "update"), before, after):
+        for name in wanted:
+            fault = difference(wanted[name], found[name])
+            _expect(fault and f"{label} {name!r}: {fault}")

@@ -1,0 +1,122 @@
+"""Random graphs mean the same everywhere: after every pass, on every backend; and the chain says where they do not."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import euler_ir as ei
+from euler_ir.compiler import Executable
+from euler_ir.errors import ExecutionError
+from euler_ir.graph import Rebuild
+from euler_ir.passes import PIPELINE, MergeEqual, Pass
+from euler_ir.testing import BrokenLink, check_chain, graphs, random_graph
+from euler_ir.testing.limits import tight_limits
+
+_SETTINGS = dict(deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def check_seeds(seeds, most_ops: int = 20) -> None:
+    for seed in seeds:
+        case = random_graph(seed, most_ops)
+        try:
+            check_chain(case.graph, case.leaves)
+        except Exception as error:
+            error.add_note(f"random_graph({seed}, {most_ops})")
+            raise
+
+
+@pytest.mark.parametrize("first", range(0, 100, 25))
+def test_random_graphs_mean_the_same_everywhere(first):
+    check_seeds(range(first, first + 25))
+
+
+@pytest.mark.parametrize("first", range(200, 300, 25))
+def test_random_graphs_at_every_limit_mean_the_same_everywhere(first):
+    with tight_limits():
+        check_seeds(range(first, first + 25))
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, **_SETTINGS)
+@given(graphs())
+def test_random_graphs_of_hypothesis_mean_the_same_everywhere(case):
+    check_chain(case.graph, case.leaves)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 3000, 250))
+def test_thousands_of_random_graphs_mean_the_same_everywhere(first):
+    check_seeds(range(first, first + 250), most_ops=30)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(5000, 7000, 250))
+def test_thousands_of_random_graphs_at_every_limit_mean_the_same_everywhere(first):
+    with tight_limits():
+        check_seeds(range(first, first + 250), most_ops=30)
+
+
+# -- what the chain says -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Replace(Pass):
+    """Put one operator in the place of another."""
+
+    name = "replace"
+    old: str = "tanh"
+    new: str = "sin"
+
+    def run(self, graph):
+        rebuild = Rebuild(graph)
+        for op in graph.ops:
+            if op.name == self.old:
+                rebuild.replace(op, (rebuild.target.emit(self.new, rebuild.operands(op)),))
+            else:
+                rebuild.copy(op)
+        return rebuild.finish()
+
+
+def tanh_graph():
+    with ei.Graph("g") as graph:
+        ei.output(y=ei.tanh(ei.input("x", (3,))) * 2)
+    return graph, {"x": np.array([0.5, -1.0, 2.0], np.float32)}
+
+
+def test_a_wrong_pass_of_the_user_is_named():
+    graph, leaves = tanh_graph()
+    check_chain(graph, leaves)
+    with pytest.raises(BrokenLink, match=r"pass replace, number 1 of .*output 'y'") as caught:
+        check_chain(graph, leaves, passes=(Replace(), *PIPELINE))
+    assert caught.value.link.startswith("pass replace")
+
+
+def test_a_pass_that_fails_is_named_with_its_error(monkeypatch):
+    def fail(self, graph):
+        raise KeyError("merge")
+
+    monkeypatch.setattr(MergeEqual, "run", fail)
+    with pytest.raises(BrokenLink, match="pass cse alone: KeyError: 'merge'"):
+        check_chain(*tanh_graph())
+
+
+def test_a_wrong_backend_is_named(monkeypatch):
+    call = Executable.__call__
+
+    def one_off(self, state=None, /, **inputs):
+        found = call(self, state, **inputs)
+        if "Cpu" in type(self.program).__name__:
+            found["y"][0] += 1
+        return found
+
+    monkeypatch.setattr(Executable, "__call__", one_off)
+    with pytest.raises(BrokenLink, match="cpu, 1 thread: output y"):
+        check_chain(*tanh_graph())
+
+
+def test_a_graph_that_the_interpreter_refuses_breaks_no_link():
+    graph, _ = tanh_graph()
+    with pytest.raises(ExecutionError, match="'x' is missing"):
+        check_chain(graph, {})
