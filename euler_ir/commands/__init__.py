@@ -6,6 +6,7 @@ Only the module of the command that is called is imported, so that each starts a
 COMMANDS = {
     "dump": "print what the compiler makes of a model, stage by stage",
     "fusion": "say for every edge whether it is fused, why not, what that costs and what would lift it",
+    "memory": "say what a step keeps in memory and when, whose it is, and why not less",
     "profile": "time every kernel and product of a step, beside what the machine could do",
     "check": "compare the gradient of every operator with finite differences",
     "cache": "say what is kept on disk, or remove it",

@@ -140,7 +140,7 @@ class _Builder:
                 continue
             others = [reader for reader in readers.get(leaf, ()) if reader != self.writer.get(value)]
             refusal = self._update_hazard(leaf, value, others)
-            self.overwrites.append(Overwrite(value, leaf, refusal, copied=refusal is not None))
+            self.overwrites.append(Overwrite(value, leaf, refusal, is_update=True))
             if refusal is None:
                 self.buffer_of[value] = self.buffer_of[leaf]
                 must_follow.setdefault(self.writer[value], []).extend(others)

@@ -23,14 +23,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Overwrite:
-    """Whether ``value`` lies in the memory of ``source``: it does if there is no ``refusal``. An update that does not
-    lie in that of its parameter or state is ``copied`` there at the end.
+    """Whether ``value`` lies in the memory of ``source``: it does if there is no ``refusal``. With ``is_update`` the
+    source is the parameter or state that the value replaces, and is copied to at the end where it is refused.
     """
 
     value: Value
     source: Value | None
     refusal: Refusal | None
-    copied: bool = False
+    is_update: bool = False
 
 
 @dataclass(frozen=True)
