@@ -15,9 +15,9 @@ from euler_ir.loops.lower import lower as lower_group
 from euler_ir.passes import PIPELINE
 from euler_ir.passes.fuse import Fuse
 from euler_ir.passes.refusals import REASONS
+from euler_ir.testing.random_graphs import random_graph
 from euler_ir.text.printer import value_names
 from models.gpt2 import PRESETS, GPT2Config, evaluation_graph, train_graph
-from tests.graph.random_graphs import random_graph
 from tests.loops.recording import random_arrays, record
 from tests.passes.training_step import step
 

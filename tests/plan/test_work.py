@@ -6,10 +6,10 @@ import pytest
 import euler_ir as ei
 from euler_ir import compiler
 from euler_ir.compiler import lower
-from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep
 from euler_ir.passes.cost import attention_flops, matmul_flops
+from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep
 from euler_ir.plan.work import traffic_of, work_of
-from tests.graph.random_graphs import random_graph
+from euler_ir.testing.random_graphs import random_graph
 
 
 def works(build):
