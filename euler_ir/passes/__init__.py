@@ -1,6 +1,7 @@
 """Passes: functions from graph to graph, each with a name and options; ``pipeline`` lists and reads them."""
 
 from euler_ir.graph import Rebuild
+from euler_ir.passes.by_example import rewrite_rule
 from euler_ir.passes.cost import Cost, cost, op_cost
 from euler_ir.passes.cse import MergeEqual
 from euler_ir.passes.dce import RemoveDead
@@ -12,10 +13,12 @@ from euler_ir.passes.legalize import Legalize
 from euler_ir.passes.manager import PASSES, Pass, PassManager
 from euler_ir.passes.meaning import check_meaning
 from euler_ir.passes.numerics import NUMERICS
+from euler_ir.passes.patterns import Number
 from euler_ir.passes.pipeline import PIPELINE, PRESETS, Pipeline, optimize, parse_pipeline
 from euler_ir.passes.rematerialize import Rematerialize
+from euler_ir.passes.rewriting import RULES, Rule
 from euler_ir.passes.share_transposes import ShareTransposes
-from euler_ir.passes.simplify import Simplify
+from euler_ir.passes.simplify import Rewrite, Simplify
 from euler_ir.passes.split_rows import SplitRows
 
 __all__ = [
@@ -23,6 +26,7 @@ __all__ = [
     "PASSES",
     "PIPELINE",
     "PRESETS",
+    "RULES",
     "Cost",
     "Count",
     "Decompose",
@@ -33,6 +37,7 @@ __all__ = [
     "Legalize",
     "Limit",
     "MergeEqual",
+    "Number",
     "Pass",
     "PassManager",
     "Pipeline",
@@ -40,6 +45,8 @@ __all__ = [
     "Rematerialize",
     "RemoveDead",
     "ShareTransposes",
+    "Rewrite",
+    "Rule",
     "Simplify",
     "Snapshots",
     "SplitRows",
@@ -50,5 +57,6 @@ __all__ = [
     "op_cost",
     "optimize",
     "parse_pipeline",
+    "rewrite_rule",
     "watching",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 NUMERICS = {
     "exact": "the same bits for every input, where any NaN equals any other",
@@ -12,6 +13,8 @@ NUMERICS = {
     "approximate": "another function that is near: a stated error comes in",
 }
 """Every label with its meaning. Whoever allows one allows those before it."""
+
+Numerics = Literal[*NUMERICS]
 
 _ORDER = {label: position for position, label in enumerate(NUMERICS)}
 

@@ -59,6 +59,7 @@ _DEFAULT = ",".join(
 PRESETS = {
     "none": "",
     "default": _DEFAULT,
+    "fast": _DEFAULT.replace("simplify", "simplify{numerics=approximate}"),
 }
 """Texts of pipelines by a name that can stand in other texts."""
 

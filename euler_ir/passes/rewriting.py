@@ -8,61 +8,19 @@ anything, at most ``MAX_WALKS`` times.
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from euler_ir.errors import GraphError
+from euler_ir.errors import GraphError, Location, PassError
 from euler_ir.graph import Graph, Op, Rebuild, Value
 from euler_ir.passes.dce import RemoveDead
 from euler_ir.passes.instruments import is_allowed, report_rule
+from euler_ir.passes.numerics import NUMERICS
+from euler_ir.passes.patterns import Apply, Bound, Either, Matcher
 
 MAX_WALKS = 10
 MAX_APPLICATIONS = 20
 """How often one op is rewritten in one walk; two rules that undo each other are found out by it."""
-
-
-# -- patterns ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Anything:
-    """Any value; the same ``name`` twice in a pattern means the same value twice."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Number:
-    """A tensor all of whose elements are the constant ``number``; 0.0 is not -0.0. Without one, any constant number."""
-
-    number: bool | int | float | None = None
-
-
-@dataclass(frozen=True)
-class Apply:
-    """A result of one of the operators ``names`` on ``operands``, tried in both orders where it is commutative.
-
-    With ``once`` nothing else may use it.
-    """
-
-    names: tuple[str, ...]
-    operands: tuple[Pattern, ...]
-    once: bool = False
-
-    @functools.cached_property
-    def selective_first(self) -> tuple[int, ...]:
-        """The positions of the operands, those before others that match less."""
-        return tuple(sorted(range(len(self.operands)), key=lambda n: isinstance(self.operands[n], Anything)))
-
-
-Pattern = Anything | Number | Apply
-
-
-def apply(names: str, *operands: Pattern, once: bool = False) -> Apply:
-    """``Apply`` with the operators in one string, separated by spaces."""
-    return Apply(tuple(names.split()), operands, once)
 
 
 @dataclass(frozen=True)
@@ -70,7 +28,7 @@ class Match:
     """A rule's pattern found at ``op``; indexing gives the value that a name of the pattern stands for."""
 
     op: Op
-    values: dict[str, Value]
+    values: Bound
 
     def __getitem__(self, name: str) -> Value:
         return self.values[name]
@@ -78,24 +36,42 @@ class Match:
 
 @dataclass(frozen=True)
 class Rule:
-    """Replace ``pattern`` by what ``build`` emits, where ``guard`` holds. ``doc`` states it as an equation."""
+    """Replace ``pattern`` by what ``build`` emits, unless ``guard`` gives the reason why not here.
+
+    ``numerics`` is one of NUMERICS, ``doc`` states the rule as an equation, ``location`` is where it is defined.
+    """
 
     name: str
     numerics: str
     doc: str
-    pattern: Apply
+    pattern: Apply | Either
     build: Callable[[Match], Value]
-    guard: Callable[[Match], bool] = lambda match: True
+    guard: Callable[[Match], str | None] = lambda match: None
+    location: Location | None = None
 
 
-def number_of(value: Value) -> bool | int | float | None:
-    """The number that every element of ``value`` is, if it is a constant, perhaps broadcast or reshaped; or None."""
-    while value.op.name in ("broadcast", "reshape"):
-        value = value.op.operands[0]
-    if value.op.name != "constant" or value.size != 1:
-        return None
-    number = value.op.attributes["value"].reshape(-1)[0]
-    return float(number) if value.dtype.is_float else number.item()
+RULES: dict[str, Rule] = {}
+"""Every rule that is known by name: those of ``rules``, and those that users define by ``rewrite_rule``."""
+
+
+def register(*rules: Rule) -> tuple[Rule, ...]:
+    """Add ``rules`` to RULES and give them back.
+
+    Raises PassError for a name that is taken by a rule defined elsewhere, a label that is none of NUMERICS, and a rule
+    that does not say what it does.
+    """
+    for rule in rules:
+        if rule.numerics not in NUMERICS:
+            hint = f"use one of {', '.join(NUMERICS)}"
+            raise PassError(f"rule {rule.name!r}: numerics is {rule.numerics!r}", location=rule.location, hint=hint)
+        if not rule.doc:
+            raise PassError(f"rule {rule.name!r} has no doc", location=rule.location)
+        other = RULES.get(rule.name)
+        if other is not None and (other.location is None or other.location != rule.location):
+            at = f" at {other.location}" if other.location else ""
+            raise PassError(f"rule {rule.name!r} is defined already{at}", location=rule.location)
+        RULES[rule.name] = rule
+    return rules
 
 
 # -- the engine --------------------------------------------------------------------------------------------------------
@@ -116,7 +92,10 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
         first = walk.first_that_matches()
         if first is None:
             break
-        graph = RemoveDead().run(walk.run(first))
+        rewritten = walk.run(first)
+        if not walk.applied:
+            break  # instruments held back all that matched
+        graph = RemoveDead().run(rewritten)
     return graph
 
 
@@ -124,6 +103,7 @@ class _Walk:
     def __init__(self, graph: Graph, by_operator: dict[str, list[Rule]]) -> None:
         self.rebuild = Rebuild(graph)
         self.by_operator = by_operator
+        self.applied = 0
         self.source_uses = {value: len(ops) for value, ops in graph.uses().items()}
         for value in graph.results():
             self.source_uses[value] = self.source_uses.get(value, 0) + 1
@@ -182,48 +162,19 @@ class _Walk:
             value = rule.build(match)
         if value.type != match.op.result.type:
             raise GraphError(f"rule {rule.name!r} turns {match.op.result.type} into {value.type}")
+        self.applied += 1
         report_rule(rule, source, value)
         return value
 
     def matches(self, op: Op) -> Iterator[tuple[Rule, Match]]:
         """The rules that match ``op``, in order."""
-        for rule in self.by_operator.get(op.name, ()):
-            values = self.match_operands(rule.pattern, op, {})
-            if values is not None and rule.guard(Match(op, values)):
+        rules = self.by_operator.get(op.name, ())
+        if not rules or len(op.results) != 1:
+            return
+        matcher, makers = Matcher(self.uses), {operand.op.name for operand in op.operands}
+        for rule in rules:
+            if not rule.pattern.needs <= makers:
+                continue
+            values = matcher.match(rule.pattern, op.result, {})
+            if values is not None and rule.guard(Match(op, values)) is None:
                 yield rule, Match(op, values)
-
-    # Each gives the values bound so far and in this part of the pattern, or None. They recurse as deep as the pattern.
-
-    def match_operands(self, pattern: Apply, op: Op, bound: dict[str, Value]) -> dict[str, Value] | None:
-        if len(op.operands) != len(pattern.operands):
-            return None
-        found = self.match_each(pattern, op.operands, bound)
-        if found is None and op.definition.commutative:
-            found = self.match_each(pattern, op.operands[::-1], bound)
-        return found
-
-    def match_each(self, pattern: Apply, operands, bound: dict[str, Value]) -> dict[str, Value] | None:
-        for position in pattern.selective_first:
-            bound = self.match(pattern.operands[position], operands[position], bound)
-            if bound is None:
-                return None
-        return bound
-
-    def match(self, pattern: Pattern, value: Value, bound: dict[str, Value]) -> dict[str, Value] | None:
-        if isinstance(pattern, Anything):
-            held = bound.get(pattern.name)
-            if held is None:
-                return {**bound, pattern.name: value}
-            return bound if held is value else None
-        if isinstance(pattern, Number):
-            return bound if _is_number(value, pattern.number) else None
-        if value.op.name not in pattern.names or (pattern.once and self.uses.get(value, 1) != 1):
-            return None
-        return self.match_operands(pattern, value.op, bound)
-
-
-def _is_number(value: Value, wanted: bool | int | float | None) -> bool:
-    found = number_of(value)
-    if found is None or wanted is None:
-        return found is not None
-    return found == wanted and math.copysign(1, found) == math.copysign(1, wanted)

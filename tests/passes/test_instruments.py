@@ -25,7 +25,8 @@ from euler_ir.passes import (
     parse_pipeline,
     watching,
 )
-from euler_ir.passes.rewriting import Anything, Number, Rule, apply, rewrite
+from euler_ir.passes.patterns import Anything, Number, apply
+from euler_ir.passes.rewriting import Rule, rewrite
 from euler_ir.text import parse_graph
 
 

@@ -1,0 +1,300 @@
+"""Patterns are data: what to look for in a graph. Matching binds each part of one to a value, or notes why it cannot.
+
+    Apply(("multiply",), (Anything("x"), Number(1)))      x * 1
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from euler_ir.dtypes import DTYPES, DType, bool_
+from euler_ir.graph import Op, Value
+
+
+@dataclass(frozen=True, eq=False)
+class Anything:
+    """Any value, of one of ``dtypes`` if given; the same ``name`` twice means the same value twice."""
+
+    name: str
+    dtypes: tuple[DType, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Number:
+    """A tensor all of whose elements are the constant ``number``, as its dtype holds it; 0.0 is not -0.0.
+
+    Without a number, any constant number. One within ``tolerance`` of it, relative to it, is taken for it.
+    """
+
+    number: bool | int | float | None = None
+    name: str | None = None
+    tolerance: float = 0.0
+
+    @functools.cached_property
+    def key(self) -> str | int:
+        return self.name or id(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Apply:
+    """Result number ``index`` of one of the operators ``names`` on ``operands``, tried in both orders where it is
+    commutative.
+
+    With ``once`` nothing else may use it.
+    """
+
+    names: tuple[str, ...]
+    operands: tuple[Pattern, ...]
+    once: bool = False
+    index: int = 0
+
+    @functools.cached_property
+    def key(self) -> int:
+        return id(self)
+
+    @functools.cached_property
+    def needs(self) -> frozenset[str]:
+        """Operators that must make operands of an op for this to match it."""
+        return frozenset(each.names[0] for each in self.operands if isinstance(each, Apply) and len(each.names) == 1)
+
+    @functools.cached_property
+    def selective_first(self) -> tuple[int, ...]:
+        """The positions of the operands, those before others that match less."""
+        return tuple(sorted(range(len(self.operands)), key=lambda n: isinstance(self.operands[n], Anything)))
+
+
+@dataclass(frozen=True, eq=False)
+class Either:
+    """Whichever of ``patterns`` matches first."""
+
+    patterns: tuple[Pattern, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The operators with which one of them begins."""
+        return tuple(dict.fromkeys(name for pattern in self.patterns for name in pattern.names))
+
+    @functools.cached_property
+    def needs(self) -> frozenset[str]:
+        """As of ``Apply``."""
+        return frozenset.intersection(*(pattern.needs for pattern in self.patterns))
+
+
+Pattern = Anything | Number | Apply | Either
+
+
+def apply(names: str, *operands: Pattern, once: bool = False) -> Apply:
+    """``Apply`` with the operators in one string, separated by spaces."""
+    return Apply(tuple(names.split()), operands, once)
+
+
+# -- matching ----------------------------------------------------------------------------------------------------------
+
+Bound = Mapping[str | int, Value]
+"""The value that each part of a pattern stands for so far, by the key of that part."""
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """``reason``: why ``value`` is not what ``pattern`` wants, when ``matched`` parts had been found."""
+
+    pattern: Pattern
+    value: Value
+    matched: int
+    status: str
+    reason: str
+
+
+class Matcher:
+    """Matches patterns against values of which ``uses`` says how often each is used; unknown ones are used once.
+
+    With ``mismatches`` it notes there why each attempt failed. It recurses as deep as a pattern, not as a graph.
+    """
+
+    def __init__(self, uses: Mapping[Value, int], mismatches: list[Mismatch] | None = None) -> None:
+        self.uses = uses
+        self.mismatches = mismatches
+
+    def match(self, pattern: Pattern, value: Value, bound: Bound) -> Bound | None:
+        """``bound`` and what ``value`` adds to it, or None."""
+        if isinstance(pattern, Apply):
+            op = value.op
+            if op.name not in pattern.names or value.index != pattern.index:
+                return self.fail(pattern, value, bound, "operator")
+            if pattern.once and self.uses.get(value, 1) != 1:
+                return self.fail(pattern, value, bound, "use")
+            return self.match_operands(pattern, op, {**bound, pattern.key: value})
+        if isinstance(pattern, Anything):
+            held = bound.get(pattern.name)
+            if held is None:
+                if pattern.dtypes and value.dtype not in pattern.dtypes:
+                    return self.fail(pattern, value, bound, "dtype")
+                return {**bound, pattern.name: value}
+            return bound if held is value else self.fail(pattern, value, bound, "same")
+        if isinstance(pattern, Number):
+            if not is_number(value, pattern):
+                return self.fail(pattern, value, bound, "number")
+            held = bound.get(pattern.key)
+            same = held is None or number_of(held) == number_of(value)
+            return {**bound, pattern.key: value} if same else self.fail(pattern, value, bound, "same")
+        for each in pattern.patterns:
+            found = self.match(each, value, bound)
+            if found is not None:
+                return found
+        return None
+
+    def match_operands(self, pattern: Apply, op: Op, bound: Bound) -> Bound | None:
+        if len(op.operands) != len(pattern.operands):
+            return self.fail(pattern, op.results[pattern.index], bound, "count")
+        found = self.match_each(pattern, op.operands, bound)
+        if found is None and op.definition.commutative:
+            found = self.match_each(pattern, op.operands[::-1], bound)
+        return found
+
+    def match_each(self, pattern: Apply, operands: tuple[Value, ...], bound: Bound) -> Bound | None:
+        for position in pattern.selective_first:
+            bound = self.match(pattern.operands[position], operands[position], bound)
+            if bound is None:
+                return None
+        return bound
+
+    def fail(self, pattern: Pattern, value: Value, bound: Bound, status: str) -> None:
+        if self.mismatches is not None:
+            reason = _REASONS[status](pattern, value, self.uses)
+            self.mismatches.append(Mismatch(pattern, value, len(bound), status, reason))
+
+
+_REASONS = {
+    "operator": lambda pattern, value, uses: (
+        f"it is made by {value.op.name}, and the rule wants {' or '.join(pattern.names)}"
+        if value.op.name not in pattern.names
+        else f"it is result {value.index} of {value.op.name}, and the rule wants result {pattern.index}"
+    ),
+    "use": lambda pattern, value, uses: f"it is used {uses.get(value, 1)} times, and the rule wants it used once",
+    "count": lambda pattern, value, uses: (
+        f"{value.op.name} has {len(value.op.operands)} operands here, and {len(pattern.operands)} in the rule"
+    ),
+    "dtype": lambda pattern, value, uses: f"it is {value.type}, and the rule wants {_dtypes_text(pattern.dtypes)}",
+    "same": lambda pattern, value, uses: f"the rule wants the same {show(pattern)} here as elsewhere",
+    "number": lambda pattern, value, uses: f"it is {_number_text(value)}, and the rule wants {show(pattern)}",
+}
+"""Why a part of a pattern does not match, for readers, by status."""
+
+STATUS = {
+    "operator": "no such operator",
+    "use": "another use",
+    "count": "other operands",
+    "dtype": "operand differs",
+    "same": "operand differs",
+    "number": "operand differs",
+    "guard": "refused by a guard",
+    "matches": "it matches",
+}
+"""What kind of mismatch each status is."""
+
+
+DTYPES_OF = {
+    "float": tuple(dtype for dtype in DTYPES.values() if dtype.is_float),
+    "integer": tuple(dtype for dtype in DTYPES.values() if dtype.is_integer),
+    "bool": (bool_,),
+}
+"""Dtypes by what readers call them together."""
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def number_of(value: Value) -> bool | int | float | None:
+    """The number that every element of ``value`` is, if it is a constant, perhaps broadcast or reshaped; or None."""
+    while value.op.name in ("broadcast", "reshape"):
+        value = value.op.operands[0]
+    if value.op.name != "constant" or value.size != 1:
+        return None
+    number = value.op.attributes["value"].reshape(-1)[0]
+    return float(number) if value.dtype.is_float else number.item()
+
+
+def is_number(value: Value, wanted: Number) -> bool:
+    """Whether ``value`` is the number that ``wanted`` says."""
+    found = number_of(value)
+    if found is None or wanted.number is None:
+        return found is not None
+    return same_number(found, wanted.number, value.dtype, wanted.tolerance)
+
+
+def same_number(found: float, wanted: float, dtype: DType, tolerance: float = 0.0) -> bool:
+    """Whether ``found`` is ``wanted`` as ``dtype`` holds it, or near enough; 0.0 is not -0.0, and NaN is NaN."""
+    if found == wanted:
+        return math.copysign(1, found) == math.copysign(1, wanted)
+    if not dtype.is_float:
+        return False
+    if abs(found - wanted) <= tolerance * abs(wanted):
+        return True
+    held = _held(wanted, dtype)
+    return held == found or (held != held and found != found)
+
+
+@functools.lru_cache(4096)
+def _held(number: float, dtype: DType) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.array(number, dtype.numpy))
+
+
+# -- for readers -------------------------------------------------------------------------------------------------------
+
+_INFIX = {"add": ("+", 1), "subtract": ("-", 1), "multiply": ("*", 2), "divide": ("/", 2), "power": ("**", 4)}
+
+
+def show(pattern: Pattern) -> str:
+    """``pattern`` as an expression: ``0.5 * x * (1 + erf(x))``."""
+    return _show(pattern, 0)
+
+
+def _show(pattern: Pattern, outside: int) -> str:
+    match pattern:
+        case Anything(name):
+            return name
+        case Number(number, name):
+            return name or ("a constant number" if number is None else _short(number))
+        case Either(patterns):
+            return " or ".join(_show(each, 0) for each in patterns)
+        case Apply(names, operands):
+            name = "|".join(names)
+            if name in _INFIX and len(operands) == 2:
+                sign, strength = _INFIX[name]
+                text = f"{_show(operands[0], strength)} {sign} {_show(operands[1], strength + 1)}"
+                return f"({text})" if strength < outside else text
+            if name == "negative":
+                text = f"-{_show(operands[0], 4)}"
+                return f"({text})" if outside > 3 else text
+            return f"{name}({', '.join(_show(operand, 0) for operand in operands)})"
+
+
+def _short(number: bool | int | float) -> str:
+    return f"{number:.9g}" if isinstance(number, float) else str(number).lower()
+
+
+def _number_text(value: Value) -> str:
+    number = number_of(value)
+    return "not a constant number" if number is None else _short(number)
+
+
+def _dtypes_text(dtypes: tuple[DType, ...]) -> str:
+    return next((f"{name}s" for name, held in DTYPES_OF.items() if held == dtypes), " or ".join(map(str, dtypes)))
+
+
+def parts(pattern: Pattern) -> Iterator[Pattern]:
+    """``pattern`` and all that it is made of, outside first."""
+    yield pattern
+    inner = pattern.operands if isinstance(pattern, Apply) else pattern.patterns if isinstance(pattern, Either) else ()
+    for each in inner:
+        yield from parts(each)
