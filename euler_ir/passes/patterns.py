@@ -63,8 +63,9 @@ class Apply:
 
     @functools.cached_property
     def needs(self) -> frozenset[str]:
-        """Operators that must make operands of an op for this to match it."""
-        return frozenset(each.names[0] for each in self.operands if isinstance(each, Apply) and len(each.names) == 1)
+        """Some of what ``makers_of`` an op's operands must be for this to match the op."""
+        applied = (each.names[0] for each in self.operands if isinstance(each, Apply) and len(each.names) == 1)
+        return frozenset((*applied, *(_NUMBER for each in self.operands if isinstance(each, Number))))
 
     @functools.cached_property
     def selective_first(self) -> tuple[int, ...]:
@@ -95,6 +96,23 @@ Pattern = Anything | Number | Apply | Either
 def apply(names: str, *operands: Pattern, once: bool = False) -> Apply:
     """``Apply`` with the operators in one string, separated by spaces."""
     return Apply(tuple(names.split()), operands, once)
+
+
+_NUMBER, _CARRY_NUMBERS = "a number", ("broadcast", "reshape")
+
+
+def makers_of(op: Op) -> set[str]:
+    """The operators that make the operands of ``op``; a mark too when one is a constant number."""
+    makers = {operand.op.name for operand in op.operands}
+    if "constant" in makers or (not makers.isdisjoint(_CARRY_NUMBERS) and any(map(_is_constant, op.operands))):
+        makers.add(_NUMBER)
+    return makers
+
+
+def _is_constant(value: Value) -> bool:
+    while value.op.name in _CARRY_NUMBERS:
+        value = value.op.operands[0]
+    return value.op.name == "constant"
 
 
 # -- matching ----------------------------------------------------------------------------------------------------------
@@ -215,7 +233,7 @@ DTYPES_OF = {
 
 def number_of(value: Value) -> bool | int | float | None:
     """The number that every element of ``value`` is, if it is a constant, perhaps broadcast or reshaped; or None."""
-    while value.op.name in ("broadcast", "reshape"):
+    while value.op.name in _CARRY_NUMBERS:
         value = value.op.operands[0]
     if value.op.name != "constant" or value.size != 1:
         return None

@@ -16,7 +16,7 @@ from euler_ir.graph import Graph, Op, Rebuild, Value
 from euler_ir.passes.dce import RemoveDead
 from euler_ir.passes.instruments import is_allowed, report_rule
 from euler_ir.passes.numerics import NUMERICS
-from euler_ir.passes.patterns import Apply, Bound, Either, Matcher
+from euler_ir.passes.patterns import Apply, Bound, Either, Matcher, makers_of
 
 MAX_WALKS = 10
 MAX_APPLICATIONS = 20
@@ -171,7 +171,7 @@ class _Walk:
         rules = self.by_operator.get(op.name, ())
         if not rules or len(op.results) != 1:
             return
-        matcher, makers = Matcher(self.uses), {operand.op.name for operand in op.operands}
+        matcher, makers = Matcher(self.uses), makers_of(op)
         for rule in rules:
             if not rule.pattern.needs <= makers:
                 continue
