@@ -23,7 +23,7 @@ def gradient(output: Value, wrt: Sequence[Value], cotangent: Value | None = None
     _check(graph, output, wrt, cotangent)
     on_path = _between(graph, output, wrt)
     if cotangent is None:
-        with graph.derived_from(output.op):
+        with graph.derived_from(output.op, "gradient"):
             cotangent = full_like(output, 1)
     cotangents: dict[Value, Value] = {output: cotangent}
     targets = set(wrt)
@@ -34,14 +34,14 @@ def gradient(output: Value, wrt: Sequence[Value], cotangent: Value | None = None
                 cotangents.pop(value, None)
         if all(result is None for result in results) or op.definition.vjp is None:
             continue
-        with graph.derived_from(op):
+        with graph.derived_from(op, "gradient"):
             contributions = op.definition.vjp(op, *results)
             for operand, contribution in zip(op.operands, contributions, strict=True):
                 if contribution is not None and operand.dtype.is_float:
                     _accumulate(cotangents, operand, contribution, op)
     gradients = []
     for value in wrt:
-        with graph.derived_from(value.op):
+        with graph.derived_from(value.op, "gradient"):
             gradients.append(cotangents[value] if value in cotangents else full_like(value, 0))
     return gradients
 

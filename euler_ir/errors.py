@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import linecache
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+_FEW = 300
+"""Words that a misspelt one is compared with."""
 _PACKAGE_DIRECTORY = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -27,13 +30,19 @@ class Location:
         return linecache.getline(self.file, self.line).strip()
 
 
+@functools.lru_cache(maxsize=256)
+def _absolute(filename: str) -> str:
+    """What is no file, such as ``<stdin>``, stays as it is."""
+    return filename if filename.startswith("<") else os.path.abspath(filename)
+
+
 def user_location() -> Location | None:
     """The innermost calling frame whose file lies outside of the euler_ir package."""
     frame = sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
         if not filename.startswith(_PACKAGE_DIRECTORY):
-            return Location(filename, frame.f_lineno, frame.f_code.co_name)
+            return Location(_absolute(filename), frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back
     return None
 
@@ -97,7 +106,20 @@ class VerifyError(EulerError):
 
 
 class ParseError(EulerError):
-    """Text that is not the IR it claims to be."""
+    """Text that is not the IR it claims to be. ``errors`` are all that were found in it: one, or several at once."""
+
+    _parts: tuple[ParseError, ...] = ()
+
+    @property
+    def errors(self) -> tuple[ParseError, ...]:
+        return self._parts or (self,)
+
+    @classmethod
+    def of(cls, errors: Sequence[ParseError], message: str) -> ParseError:
+        """Several ``errors`` as one, which lists them below ``message``."""
+        whole = cls(message, details=tuple(line for error in errors for line in str(error).split("\n")))
+        whole._parts = tuple(errors)
+        return whole
 
 
 class LoweringError(EulerError):
@@ -110,5 +132,9 @@ class ExecutionError(EulerError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """The hint for a ``word`` that is none of the ``known`` ones: the nearest of them, or None when none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+    known = list(known)
+    if len(known) > _FEW:  # of many only those that begin or end alike are compared, which takes time
+        half = len(word) // 2
+        known = [name for name in known if name.startswith(word[:half]) or name.endswith(word[half:])][:_FEW]
+    near = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {near[0]}?" if near else None

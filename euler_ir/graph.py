@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from euler_ir.dtypes import accumulation_dtype, as_dtype, convert, f32, i64
 from euler_ir.errors import DTypeError, EulerError, GraphError, Location, user_location
 from euler_ir.initializers import Initializer, Zeros
+from euler_ir.names import Names, derived_name
 from euler_ir.ops.definition import OPS, OpDefinition
 from euler_ir.shapes import TensorType, as_shape
 from euler_ir.tensor import TensorMethods, cast, floor
@@ -20,11 +22,11 @@ _current_graph: contextvars.ContextVar[Graph | None] = contextvars.ContextVar("e
 
 
 class Value(TensorMethods):
-    """A tensor in a graph: result ``index`` of ``op``. ``name`` is a hint for readers, or None."""
+    """A tensor in a graph: result ``index`` of ``op``. No other value of its graph has its ``name``."""
 
     __slots__ = ("type", "op", "index", "name")
 
-    def __init__(self, type: TensorType, op: Op, index: int, name: str | None = None) -> None:
+    def __init__(self, type: TensorType, op: Op, index: int, name: str) -> None:
         self.type = type
         self.op = op
         self.index = index
@@ -51,24 +53,34 @@ class Value(TensorMethods):
         return self.type.rank
 
     def named(self, name: str) -> Value:
-        """This value, with ``name`` as its hint in printed graphs."""
-        self.name = name
+        """This value, called ``name`` from now on, or ``name#2``, ``name#3`` ... where another value is called so.
+
+        Raises GraphError for what is no string.
+        """
+        if not isinstance(name, str):
+            raise self.graph.explain(GraphError(f"a value is named by a string, not by {name!r}"), (self,))
+        names = self.graph._names
+        names.release(self.name)
+        self.name = names.take(name)
         return self
 
     def describe(self) -> str:
         """How messages speak of this value: name, type and where it was made."""
-        label = self.name or (self.op.attributes.get("name") if self.op.definition.family == "leaf" else None)
         origin = f" from {self.op.location}" if self.op.location else ""
-        return f"{label or self.op.name}: {self.type}{origin}"
+        return f"{self.name}: {self.type}{origin}"
 
     def __repr__(self) -> str:
-        return f"<Value {self.name or self.op.name}: {self.type}>"
+        return f"<Value {self.name}: {self.type}>"
 
 
 class Op:
-    """One application of an operator. Immutable: a pass makes a new op instead of changing one."""
+    """One application of an operator. Immutable: a pass makes a new op instead of changing one.
 
-    __slots__ = ("definition", "operands", "attributes", "results", "graph", "location", "scope")
+    ``location`` is the user's line, ``scope`` the path of the module, and ``via`` what made the op for that line:
+    transforms, passes and rules, the first one first. It is empty for what the user's program itself asked for.
+    """
+
+    __slots__ = ("definition", "operands", "attributes", "results", "graph", "location", "scope", "via")
 
     def __init__(
         self,
@@ -76,9 +88,11 @@ class Op:
         operands: tuple[Value, ...],
         attributes: Mapping,
         types: Sequence[TensorType],
+        names: Sequence[str],
         graph: Graph,
-        location: Location | None,
-        scope: str,
+        location: Location | None = None,
+        scope: str = "",
+        via: tuple[str, ...] = (),
     ) -> None:
         self.definition = definition
         self.operands = operands
@@ -87,7 +101,11 @@ class Op:
         self.graph = graph
         self.location = location
         self.scope = scope
-        self.results = tuple([Value(type, self, index) for index, type in enumerate(types)])
+        self.via = via
+        if len(types) == 1:
+            self.results = (Value(types[0], self, 0, names[0]),)
+        else:
+            self.results = tuple([Value(*made) for made in zip(types, (self,) * len(types), range(len(types)), names)])
 
     @property
     def name(self) -> str:
@@ -117,8 +135,9 @@ class Graph:
         self.ops: list[Op] = []
         self.outputs: dict[str, Value] = {}
         self.updates: dict[str, Value] = {}
+        self._names = Names()
         self._leaves: dict[str, Value] = {}
-        self._origin: tuple[Location | None, str] | None = None
+        self._origin: tuple[Op, str] | None = None
         self._scope = ""
         self._streams = 0
         self._tokens: list[contextvars.Token] = []
@@ -161,8 +180,15 @@ class Graph:
             types = definition.infer(tuple(operand.type for operand in operands), attributes)
         except EulerError as error:
             raise self.explain(error, operands, definition.operand_names) from None
-        location, scope = self._origin or (user_location(), self._scope)
-        op = Op(definition, operands, attributes, types, self, location, scope)
+        if self._origin is None:
+            location, scope, via = user_location(), self._scope, ()
+            called = self._names.of_line(location, scope, name)
+        else:
+            origin, by = self._origin
+            location, scope, via = origin.location, origin.scope, _extended(origin.via, by)
+            called = derived_name(origin.results[0].name, name)
+        names = [self._names.take(f"{called}.{index}" if index else called) for index in range(len(types))]
+        op = Op(definition, operands, attributes, types, names, self, location, scope, via)
         self.ops.append(op)
         return op.results[0] if len(op.results) == 1 else op.results
 
@@ -173,7 +199,7 @@ class Graph:
         if not error.details:
             labels = list(names) + [f"operand {position}" for position in range(len(names), 64)]
             error.details = tuple(f"{label}: {value.describe()}" for label, value in zip(labels, operands))
-        error.location = error.location or (self._origin[0] if self._origin else user_location())
+        error.location = error.location or (self._origin[0].location if self._origin else user_location())
         error.hint = error.hint or hint
         return error
 
@@ -284,9 +310,11 @@ class Graph:
             self._scope = outer
 
     @contextlib.contextmanager
-    def derived_from(self, op: Op):
-        """Ops made inside carry the location and scope of ``op``: what a pass makes is blamed on the user's line."""
-        outer, self._origin = self._origin, (op.location, op.scope)
+    def derived_from(self, op: Op, by: str):
+        """Ops made inside are blamed on the user's line that ``op`` comes from: they carry its location and scope, a
+        name like its own, and say in ``via`` that the transform, pass or rule ``by`` made them for it.
+        """
+        outer, self._origin = self._origin, (op, by)
         try:
             yield
         finally:
@@ -324,33 +352,62 @@ class Graph:
 
 
 class Rebuild:
-    """Copies a graph op by op into a new one; the way in which passes change graphs.
+    """Copies a graph op by op into a new one; the way in which the pass ``by`` changes a graph.
 
-    ``values`` maps each value of ``source`` to its replacement in ``target``. A pass walks ``source.ops``, calls
-    ``copy`` for what it keeps and ``replace`` for what it does not, and ends with ``finish``.
+    ``values`` maps each value of ``source`` to its replacement in ``target``. A pass iterates over the rebuild, which
+    gives the ops of ``source`` in order, calls ``copy`` for what it keeps and ``replace`` for what it does not, and
+    ends with ``finish``. What it emits meanwhile is derived from the op that it has been given.
     """
 
-    def __init__(self, source: Graph) -> None:
+    def __init__(self, source: Graph, by: str) -> None:
         self.source = source
+        self.by = by
         self.target = Graph(source.name)
         self.target._streams = source._streams
+        self.target._names = Names(source._names)
         self.values: dict[Value, Value] = {}
+        self._standing: set[Value] = set()
+
+    def __iter__(self) -> Iterator[Op]:
+        target, by = self.target, self.by
+        outer = target._origin
+        try:
+            for op in self.source.ops:
+                target._origin = op, by
+                yield op
+        finally:
+            target._origin = outer
+
+    def derived_from(self, op: Op):
+        """Ops made inside are derived from ``op`` by this pass: see `Graph.derived_from`."""
+        return self.target.derived_from(op, self.by)
 
     def operands(self, op: Op) -> tuple[Value, ...]:
         return tuple([self.values[operand] for operand in op.operands])
 
     def apart(self, op: Op, operands: tuple[Value, ...] | None = None) -> Op:
         """The same op on the replaced operands, but not among the ops of the new graph until it is kept."""
+        return self._copied(op, operands, [value.name for value in op.results], op.via)
+
+    def again(self, op: Op, operands: tuple[Value, ...]) -> Op:
+        """The same op once more in the new graph, on ``operands`` and under names of its own; stands for nothing."""
+        names = [self.target._names.take(value.name.partition("#")[0]) for value in op.results]
+        repeated = self._copied(op, operands, names, _extended(op.via, self.by))
+        self.target.ops.append(repeated)
+        return repeated
+
+    def _copied(self, op: Op, operands: tuple[Value, ...] | None, names: Sequence[str], via: tuple[str, ...]) -> Op:
         operands = self.operands(op) if operands is None else operands
         types = [value.type for value in op.results]
-        return Op(op.definition, operands, op.attributes, types, self.target, op.location, op.scope)
+        return Op(op.definition, operands, op.attributes, types, names, self.target, op.location, op.scope, via)
 
     def keep(self, op: Op, copied: Op) -> None:
         """Append to the new graph what `apart` made of ``op``."""
         self.target.ops.append(copied)
         if op.definition.has_identity:
             self.target._leaves[op.attributes["name"]] = copied.result
-        self.replace(op, copied.results)
+        self.values.update(zip(op.results, copied.results))
+        self._standing.update(copied.results)
 
     def copy(self, op: Op, operands: tuple[Value, ...] | None = None) -> Op:
         """The same op in the new graph, on the replaced operands."""
@@ -359,17 +416,28 @@ class Rebuild:
         return copied
 
     def replace(self, op: Op, values: Sequence[Value]) -> None:
-        """Let ``values`` stand for the results of ``op``; they inherit its name hints unless they have their own."""
+        """Let ``values`` stand for the results of ``op``: each takes over the name, unless it stands for another
+        already, so that what a value is called stays the same from pass to pass.
+        """
         for old, new in zip(op.results, values, strict=True):
             self.values[old] = new
-            if new.name is None:
-                new.name = old.name
+            if new not in self._standing:
+                self._standing.add(new)
+                if new.name != old.name:
+                    self.target._names.release(new.name)
+                    new.name = old.name
 
     def finish(self) -> Graph:
         """The new graph, with the outputs and updates of the source."""
         self.target.outputs = {name: self.values[value] for name, value in self.source.outputs.items()}
         self.target.updates = {name: self.values[value] for name, value in self.source.updates.items()}
         return self.target
+
+
+@functools.lru_cache(maxsize=4096)
+def _extended(via: tuple[str, ...], by: str) -> tuple[str, ...]:
+    """``via`` and then ``by``, one tuple for all ops with the same history; ``by`` twice in a row is said once."""
+    return via if via and via[-1] == by else (*via, by)
 
 
 def current_graph() -> Graph:

@@ -34,19 +34,20 @@ def attributes_key(attributes: Mapping) -> Hashable:
     return tuple((name, attribute_key(attributes[name])) for name in sorted(attributes))
 
 
-def structurally_equal(left: Graph, right: Graph, locations: bool = False) -> bool:
-    """Whether two graphs have the same name, ops in the same order, hints, outputs and updates.
+def structurally_equal(left: Graph, right: Graph, locations: bool = False, names: bool = True) -> bool:
+    """Whether two graphs have the same name, ops in the same order, names of values, outputs and updates.
 
-    Locations and scopes count only with ``locations``.
+    Locations, scopes and what the ops were made by count only with ``locations``; names of values not without
+    ``names``, as where a pass must give the ops of another graph.
     """
-    return _structure(left, locations) == _structure(right, locations)
+    return _structure(left, locations, names) == _structure(right, locations, names)
 
 
-def _structure(graph: Graph, locations: bool) -> list[Hashable]:
+def _structure(graph: Graph, locations: bool, names: bool) -> list[Hashable]:
     numbers: dict[Value, int] = {}
     parts: list[Hashable] = [graph.name]
     for op in graph.ops:
-        parts.append(_op_structure(op, numbers, locations))
+        parts.append(_op_structure(op, numbers, locations, names))
         for value in op.results:
             numbers[value] = len(numbers)
     parts.append(tuple((name, numbers[value]) for name, value in graph.outputs.items()))
@@ -54,8 +55,8 @@ def _structure(graph: Graph, locations: bool) -> list[Hashable]:
     return parts
 
 
-def _op_structure(op: Op, numbers: Mapping[Value, int], locations: bool) -> Hashable:
+def _op_structure(op: Op, numbers: Mapping[Value, int], locations: bool, names: bool) -> Hashable:
     operands = tuple(numbers[operand] for operand in op.operands)
-    results = tuple((value.type, value.name) for value in op.results)
-    origin = (op.location, op.scope) if locations else None
+    results = tuple((value.type, value.name if names else None) for value in op.results)
+    origin = (op.location, op.scope, op.via) if locations else None
     return op.name, operands, attributes_key(op.attributes), results, origin

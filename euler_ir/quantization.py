@@ -31,18 +31,17 @@ def quantize_weights(graph: Graph, dtype=i8) -> Graph:
     becomes the parameters ``w.i8`` and ``w.scale``, or ``w.bf16``. Raises DTypeError for another ``dtype``.
     """
     dtype = _checked(dtype)
-    rebuild, weights = Rebuild(graph), _weights(graph)
+    rebuild, weights = Rebuild(graph, "quantize"), _weights(graph)
     stored: dict[Value, tuple[Value, Value | None]] = {}
-    for op in graph.ops:
-        with rebuild.target.derived_from(op):
-            if op.results[0] in weights:
-                stored[op.result] = _leaves(rebuild.target, op, weights[op.result], dtype)
-            elif op.name == "matmul" and op.operands[1] in stored:
-                rebuild.replace(op, (_product(op, rebuild.values[op.operands[0]], *stored[op.operands[1]]),))
-            elif op.name == "take" and op.operands[0] in stored:
-                rebuild.replace(op, (_rows(op, rebuild.values[op.operands[1]], *stored[op.operands[0]]),))
-            else:
-                rebuild.copy(op)
+    for op in rebuild:
+        if op.results[0] in weights:
+            stored[op.result] = _leaves(rebuild.target, op, weights[op.result], dtype)
+        elif op.name == "matmul" and op.operands[1] in stored:
+            rebuild.replace(op, (_product(op, rebuild.values[op.operands[0]], *stored[op.operands[1]]),))
+        elif op.name == "take" and op.operands[0] in stored:
+            rebuild.replace(op, (_rows(op, rebuild.values[op.operands[1]], *stored[op.operands[0]]),))
+        else:
+            rebuild.copy(op)
     return rebuild.finish()
 
 

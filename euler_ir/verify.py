@@ -21,6 +21,7 @@ RULES = {
     "V06": "outputs and updates are values of the graph",
     "V07": "an update replaces a parameter or state of the graph by a value of its type",
     "V08": "no two random ops share a stream, but for one that is repeated: it reads its operands `later`",
+    "V09": "the name of a value is a string that no other value of the graph has",
 }
 
 _KINDS = {
@@ -41,6 +42,7 @@ def verify(graph: Graph) -> None:
     """Raise VerifyError, naming the rule and the op, for the first rule of ``RULES`` that ``graph`` breaks."""
     defined: set[Value] = set()
     taken: dict[int, Op] = {}
+    names: set[str] = set()
     for op in graph.ops:
         _check_operands(graph, op, defined)
         _check_schema(op)
@@ -49,6 +51,10 @@ def verify(graph: Graph) -> None:
         for stream in random_streams(op) if not repeated else ():
             if taken.setdefault(stream, op) is not op:
                 raise _broken("V08", op, f"{op.name} uses stream {stream}, as does another {taken[stream].name}")
+        for value in op.results:
+            if value.name in names or type(value.name) is not str:
+                raise _broken("V09", op, f"{op.name} gives a value the name {value.name!r}", (value.describe(),))
+            names.add(value.name)
         defined.update(op.results)
     _check_leaves(graph)
     _check_ends(graph, defined)

@@ -14,15 +14,14 @@ def in_f64(graph: Graph) -> Graph:
     Constants and initial values keep the numbers that they had in their own type. Random operators draw other
     numbers, because those of f64 have more bits.
     """
-    rebuild = Rebuild(graph)
+    rebuild = Rebuild(graph, "in-f64")
     target = rebuild.target
-    for op in graph.ops:
+    for op in rebuild:
         attributes = {name: _wide(value) for name, value in op.attributes.items()}
-        with target.derived_from(op):
-            if op.definition.has_identity:
-                results = getattr(target, op.name)(**attributes)
-            else:
-                results = target.emit(op.name, rebuild.operands(op), **attributes)
+        if op.definition.has_identity:
+            results = getattr(target, op.name)(**attributes)
+        else:
+            results = target.emit(op.name, rebuild.operands(op), **attributes)
         rebuild.replace(op, results if isinstance(results, tuple) else (results,))
     return rebuild.finish()
 

@@ -15,8 +15,8 @@ class TanhGelu(Pass):
     name = "tanh-gelu"
 
     def run(self, graph):
-        rebuild = Rebuild(graph)
-        for op in graph.ops:
+        rebuild = Rebuild(graph, self.name)
+        for op in rebuild:
             if op.name == "gelu":
                 rebuild.replace(op, (ei.gelu(*rebuild.operands(op), approximate="tanh"),))
             else:

@@ -68,7 +68,7 @@ def refusal(capsys, *arguments):
 
 
 MARKS = {
-    "graph": ("eir 1\ngraph @train {", "%tanh = tanh %add : f32[4, 16]"),
+    "graph": ("eir 1\ngraph @train {", "%loss.tanh = tanh %0.loss.add : f32[4, 16]"),
     "grad": ("eir 1\ngraph @train {", 'update "0.weight"'),
     "fused": ("fused @train {", "writes"),
     "kernels": ("// launches: 1\nkernel @", "in 16 vector {"),

@@ -24,10 +24,10 @@ class MergeEqual(Pass):
     name = "cse"
 
     def run(self, graph: Graph) -> Graph:
-        rebuild = Rebuild(graph)
+        rebuild = Rebuild(graph, self.name)
         numbers: dict[Value, int] = {}
         first: dict[Hashable, Op] = {}
-        for op in graph.ops:
+        for op in rebuild:
             operands = rebuild.operands(op)
             key = _key(op, [numbers[operand] for operand in operands])
             if key in first:

@@ -25,7 +25,7 @@ class RemoveDead(Pass):
         kept = [op for op in graph.ops if op.definition.has_identity or not needed.isdisjoint(op.results)]
         if len(kept) == len(graph.ops):
             return graph
-        rebuild = Rebuild(graph)
+        rebuild = Rebuild(graph, self.name)
         for op in kept:
             rebuild.copy(op)
         return rebuild.finish()

@@ -36,14 +36,12 @@ class Decompose(Pass):
         return op.definition.family == "composite" and not is_kept
 
     def _once(self, graph: Graph) -> Graph:
-        rebuild = Rebuild(graph)
-        for op in graph.ops:
+        rebuild = Rebuild(graph, self.name)
+        for op in rebuild:
             if not self._is_wanted(op):
                 rebuild.copy(op)
                 continue
-            whole = rebuild.apart(op)
-            with rebuild.target.derived_from(op):
-                values = op.definition.decompose(whole)
+            values = op.definition.decompose(rebuild.apart(op))
             if tuple(value.type for value in values) != tuple(value.type for value in op.results):
                 given = ", ".join(str(value.type) for value in values)
                 raise GraphError(f"the decomposition of {op!r} gives {given}", location=op.location)

@@ -28,8 +28,8 @@ class Fold(Pass):
     byte_limit: int = 65536
 
     def run(self, graph: Graph) -> Graph:
-        rebuild = Rebuild(graph)
-        for op in graph.ops:
+        rebuild = Rebuild(graph, self.name)
+        for op in rebuild:
             values = None if op.definition.family == "leaf" else self._fold(op, rebuild)
             if values is None:
                 rebuild.copy(op)
@@ -41,8 +41,7 @@ class Fold(Pass):
         if random_streams(op) or op.name == "broadcast":
             return None
         operands = rebuild.operands(op)
-        with rebuild.target.derived_from(op):
-            return _fold_repeated(op, operands, rebuild.target) or self._fold_arrays(op, operands, rebuild.target)
+        return _fold_repeated(op, operands, rebuild.target) or self._fold_arrays(op, operands, rebuild.target)
 
     def _fold_arrays(self, op: Op, operands: Sequence[Value], target: Graph) -> list[Value] | None:
         if any(value.type.nbytes > self.byte_limit for value in (*operands, *op.results)):

@@ -6,20 +6,22 @@ import json
 
 from euler_ir.graph import Op, Value
 from euler_ir.passes.groups import FusedGraph, Group, frame_axes, is_in_memory
-from euler_ir.text.printer import op_text, origin_text, value_names, word
+from euler_ir.text.origins import OriginTable
+from euler_ir.text.printer import op_text, value_names
+from euler_ir.text.reader import word
 
 
 def print_fused(fused: FusedGraph, locations: bool = False) -> str:
-    """The text of ``fused``; with ``locations`` each op also says the user's line and scope.
+    """The text of ``fused``; with ``locations`` each op also says where it comes from.
 
     A group lists every op that it computes, in the words of the graph's own text: those that only move elements, and
     those that it computes again rather than read, stand in each group that needs them.
     """
-    graph, names = fused.graph, value_names(fused.graph)
+    graph, names, origins = fused.graph, value_names(fused.graph), OriginTable()
     order = {op: number for number, op in enumerate(graph.ops)}
 
     def line(op: Op, indent: str) -> str:
-        return f"{indent}{op_text(op, names)}{origin_text(op) if locations else ''}"
+        return f"{indent}{op_text(op, names)}{origins.mark(op) if locations else ''}"
 
     def typed(values: tuple[Value, ...]) -> str:
         return ", ".join(f"{names[value]}: {value.type}" for value in values)
@@ -33,7 +35,7 @@ def print_fused(fused: FusedGraph, locations: bool = False) -> str:
         lines.append("  }")
     lines += [f"  output {json.dumps(name)} = {names[value]}" for name, value in graph.outputs.items()]
     lines += [f"  update {json.dumps(name)} = {names[value]}" for name, value in graph.updates.items()]
-    return "\n".join([*lines, "}", ""])
+    return "\n".join([*lines, "}", *origins.lines(), ""])
 
 
 def _frame(group: Group) -> str:

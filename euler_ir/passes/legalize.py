@@ -28,17 +28,16 @@ class Legalize(Pass):
     numerics = "reassociating"
 
     def run(self, graph: Graph) -> Graph:
-        rebuild, uses = Rebuild(graph), graph.uses()
-        for op in graph.ops:
-            with rebuild.target.derived_from(op):
-                if op.name == "dynamic_update_slice":
-                    value = None if _is_in_place(op, uses) else _chosen(op, rebuild.operands(op))
-                elif op.name == "add" and (place := _where_added(op, uses)) is not None:
-                    value = _added_in_place(op, place, rebuild)
-                elif op.name == "index_add":
-                    value = _added(rebuild.apart(op))
-                else:
-                    value = self._legal(op, rebuild)
+        rebuild, uses = Rebuild(graph, self.name), graph.uses()
+        for op in rebuild:
+            if op.name == "dynamic_update_slice":
+                value = None if _is_in_place(op, uses) else _chosen(op, rebuild.operands(op))
+            elif op.name == "add" and (place := _where_added(op, uses)) is not None:
+                value = _added_in_place(op, place, rebuild)
+            elif op.name == "index_add":
+                value = _added(rebuild.apart(op))
+            else:
+                value = self._legal(op, rebuild)
             if value is None:
                 rebuild.copy(op)
             else:

@@ -54,7 +54,7 @@ class Rematerialize(Pass):
             step = max(math.isqrt(len(places)), 1) if self.long_pieces else 1
             kept.update(value for place in places[step - 1 :: step] for value in place)
         dropped = _dropped(first, wanted, kept, self.products)
-        return _Repetition(graph, boundary, dropped).run() if dropped else graph
+        return _Repetition(Rebuild(graph, self.name), boundary, dropped).run() if dropped else graph
 
 
 def _is_free(op: Op) -> bool:
@@ -152,8 +152,8 @@ def _narrow_places(first: list[Op], stored: dict[Value, tuple[Value, ...]]) -> l
 class _Repetition:
     """Copies a graph; what its ops from ``boundary`` on read of ``dropped`` values is computed again for them."""
 
-    def __init__(self, graph: Graph, boundary: int, dropped: set[Value]) -> None:
-        self.rebuild = Rebuild(graph)
+    def __init__(self, rebuild: Rebuild, boundary: int, dropped: set[Value]) -> None:
+        self.rebuild = rebuild
         self.boundary = boundary
         self.dropped = dropped
         self.again: dict[Value, Value] = {}
@@ -181,11 +181,9 @@ class _Repetition:
                 pending.extend(missing)
                 continue
             if pending.pop() not in self.again:
-                with self.rebuild.target.derived_from(op):
+                with self.rebuild.derived_from(op):
                     operands = tuple(self._operand(op, value) for value in op.operands)
-                copied = self.rebuild.apart(op, operands)
-                self.rebuild.target.ops.append(copied)
-                self.again.update(zip(op.results, copied.results))
+                self.again.update(zip(op.results, self.rebuild.again(op, operands).results))
 
     def _operand(self, op: Op, value: Value) -> Value:
         """``value`` for an op that is repeated: what is kept is marked, so that fusion does not compute the op early.

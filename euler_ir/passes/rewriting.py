@@ -101,7 +101,7 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
 
 class _Walk:
     def __init__(self, graph: Graph, by_operator: dict[str, list[Rule]]) -> None:
-        self.rebuild = Rebuild(graph)
+        self.rebuild = Rebuild(graph, "rewrite")
         self.by_operator = by_operator
         self.applied = 0
         self.source_uses = {value: len(ops) for value, ops in graph.uses().items()}
@@ -158,7 +158,7 @@ class _Walk:
         return value not in self.uses and value.op.name in self.by_operator
 
     def build(self, rule: Rule, match: Match, source: Op) -> Value:
-        with self.rebuild.target.derived_from(source):
+        with self.rebuild.target.derived_from(source, rule.name):
             value = rule.build(match)
         if value.type != match.op.result.type:
             raise GraphError(f"rule {rule.name!r} turns {match.op.result.type} into {value.type}")

@@ -23,8 +23,8 @@ class ShareTransposes(Pass):
     name = "share-transposes"
 
     def run(self, graph: Graph) -> Graph:
-        uses, results, rebuild = graph.uses(), set(graph.results()), Rebuild(graph)
-        for op in graph.ops:
+        uses, results, rebuild = graph.uses(), set(graph.results()), Rebuild(graph, self.name)
+        for op in rebuild:
             if op.name == "transpose" and op.result in rebuild.values:
                 continue
             rebuild.copy(op)
@@ -38,5 +38,5 @@ class ShareTransposes(Pass):
     def _share(self, value: Value, move: Op, rebuild: Rebuild) -> None:
         moved = rebuild.copy(move).result
         back = tuple(int(axis) for axis in np.argsort(move.attributes["permutation"]))
-        with rebuild.target.derived_from(move):
+        with rebuild.derived_from(move):
             rebuild.values[value] = T.transpose(moved, back)

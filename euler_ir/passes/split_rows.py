@@ -45,7 +45,7 @@ class SplitRows(Pass):
             blocks = self._blocks(root.result)
             region = _find_region(graph, root) if len(blocks) > 1 else None
             if region is not None:
-                graph = _Split(graph, region, blocks).run()
+                graph = _Split(Rebuild(graph, self.name), region, blocks).run()
         return graph
 
     def _large(self, graph: Graph) -> list[Op]:
@@ -200,8 +200,8 @@ def _aligned(op: Op) -> Shape:
 
 
 class _Split:
-    def __init__(self, graph: Graph, region: _Region, blocks: list[tuple[int, int]]) -> None:
-        self.rebuild = Rebuild(graph)
+    def __init__(self, rebuild: Rebuild, region: _Region, blocks: list[tuple[int, int]]) -> None:
+        self.rebuild = rebuild
         self.region = region
         self.blocks = blocks
 
@@ -224,13 +224,13 @@ class _Split:
         return RemoveDead().run(self.rebuild.finish())
 
     def _emit_blocks(self) -> None:
-        region, values = self.region, self.rebuild.values
+        region, rebuild = self.region, self.rebuild
         pieces: dict[Value, list[Value]] = {value: [] for value in region.joined}
         sums: dict[Op, Value] = {}
         for start, stop in self.blocks:
-            block = _Block(self.rebuild, region.rows, start, stop)
+            block = _Block(rebuild, region.rows, start, stop)
             for op in region.ops:
-                with self.rebuild.target.derived_from(op):
+                with rebuild.derived_from(op):
                     if op in region.summed:
                         term = block.sum(op)
                         sums[op] = T.add(sums[op], term) if op in sums else term
@@ -239,11 +239,11 @@ class _Split:
             for value, parts in pieces.items():
                 parts.append(block.made[value])
         for value, parts in pieces.items():
-            with self.rebuild.target.derived_from(value.op):
-                values[value] = T.reshape(T.concatenate(parts, 0), value.shape)
+            with rebuild.derived_from(value.op):
+                rebuild.replace(value.op, (T.reshape(T.concatenate(parts, 0), value.shape),))
         for op, total in sums.items():
-            with self.rebuild.target.derived_from(op):
-                values[op.result] = T.cast(total, op.result.dtype)
+            with rebuild.derived_from(op):
+                rebuild.replace(op, (T.cast(total, op.result.dtype),))
 
 
 class _Block:

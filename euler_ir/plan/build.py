@@ -113,7 +113,7 @@ class _Builder:
             if op.definition.has_identity:
                 self.buffer_of[op.result] = self._buffer(op.attributes["name"], op.result, op.name)
             elif is_in_memory(op):
-                number = self._buffer(op.result.name or "constant", op.result, "constant")
+                number = self._buffer(op.result.name, op.result, "constant")
                 self.constants[number] = op.attributes["value"]
                 self.buffer_of[op.result] = number
 
@@ -179,7 +179,7 @@ class _Builder:
     def _copy_at_end(self, value: Value, target: int) -> None:
         """Copy ``value`` to ``target`` when all else is done; a leaf by way of a copy made before all else."""
         if is_in_memory(value.op):
-            saved = self._buffer(f"{value.name or value.op.name} before", value, "arena")
+            saved = self._buffer(f"{value.name} before", value, "arena")
             self.slot_of[saved] = -1
             self.first_copies.append(CopyStep(self.buffer_of[value], saved))
             self.last_copies.append(CopyStep(saved, target))
@@ -189,7 +189,7 @@ class _Builder:
     def _computed(self, value: Value) -> int:
         """The buffer of a computed value, in the arena unless it has another place."""
         if value not in self.buffer_of:
-            self.buffer_of[value] = self._buffer(_label(value), value, "arena")
+            self.buffer_of[value] = self._buffer(value.name, value, "arena")
             self.slot_of[self.buffer_of[value]] = -1
         return self.buffer_of[value]
 
@@ -379,11 +379,6 @@ class _Builder:
         """``view`` in the buffer of ``value``."""
         number = self.buffer_of[value]
         return PlannedView(number, view.offset, view.batch_strides, view.leading, view.transposed)
-
-
-def _label(value: Value) -> str:
-    name = value.name or value.op.name
-    return f"{value.op.scope}.{name}" if value.op.scope and value.name is None else name
 
 
 def _fault(op) -> Fault:

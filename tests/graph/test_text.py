@@ -2,6 +2,7 @@
 
 import cProfile
 import math
+import os
 import pstats
 import struct
 
@@ -67,10 +68,10 @@ def test_the_look():
         "  %broadcast = broadcast %half : f32[1, 4, 5]\n"
         "  %multiply = multiply %out, %broadcast : f32[1, 4, 5]\n"
         "  %sum = sum %multiply {axes = [0, 1, 2]} : f32[]\n"
-        "  %multiply_1 = multiply %scale, %half : f32[]\n"
+        "  %multiply#2 = multiply %scale, %half : f32[]\n"
         '  output "total" = %sum\n'
         '  output "lse" = %attention.1\n'
-        '  update "scale" = %multiply_1\n'
+        '  update "scale" = %multiply#2\n'
         "}\n"
     )
     check_round_trip(graph)
@@ -99,11 +100,16 @@ def test_locations_look():
     graph = e.Graph()
     with graph.scope("head"):
         e.exp(graph.input("x", ()))
-    graph.ops[0].location = Location('a "b".py', 3, "<module>")
-    graph.ops[1].location = Location("train.py", 12, "step")
+        e.exp(graph.leaf("x"))
+    graph.ops[0].location = Location('/a "b".py', 3, "<module>")
+    graph.ops[1].location = graph.ops[2].location = Location(os.path.join(os.getcwd(), "train.py"), 12, "step")
+    graph.ops[1].via = graph.ops[2].via = ("gradient", "simplify.mul-one")
     text = print_graph(graph, locations=True)
-    assert r'@ "a \"b\".py":3 in "<module>" scope "head"' in text
-    assert 'exp %x : f32[]  @ "train.py":12 in step scope "head"' in text
+    assert "%head.exp = exp %x : f32[] @1\n  %head.exp#2 = exp %x : f32[] @1\n}" in text
+    assert text.endswith(
+        '}\nloc @0 = "/a \\"b\\".py":3 in "<module>" scope "head"\n'
+        'loc @1 = "train.py":12 in step scope "head" via gradient, "simplify.mul-one"\n'
+    )
     check_round_trip(graph, locations=True)
 
 
@@ -156,17 +162,18 @@ def test_arrays_that_do_not_lie_in_order():
     check_round_trip(graph)
 
 
-HINTS = st.one_of(st.none(), st.text(max_size=6), st.sampled_from(["exp", "exp_1", "h", "h#2", "a.b", "inf"]))
+NAMES = st.one_of(st.none(), st.text(max_size=6), st.sampled_from(["exp", "exp#2", "h", "h#2", "a.b", "0", "größe"]))
 
 
-@given(st.lists(HINTS, max_size=8))
+@given(st.lists(NAMES, max_size=8))
 @settings(max_examples=150, deadline=None)
-def test_any_hint_round_trips(hints):
+def test_any_name_round_trips(names):
     graph = e.Graph()
     x = graph.input("x", ())
-    for hint in hints:
+    for name in names:
         x = e.exp(x)
-        x.name = hint
+        if name is not None:
+            x.named(name)
     check_round_trip(graph)
 
 
@@ -175,29 +182,6 @@ def test_odd_names_round_trip():
     x = graph.input('x "y"\n%', ())
     graph.outputs = {"": x, "self": x, "ü\ud83d": x}
     check_round_trip(graph)
-
-
-def test_hints_that_look_like_ordinals():
-    graph = e.Graph()
-    x = graph.input("exp", ())  # not an exp, so it may be called %exp
-    e.exp(e.exp(x).named("exp"))
-    text = print_graph(graph)
-    assert '%exp = input' in text and '%"exp" = exp %exp' in text and '%exp_1 = exp %"exp"' in text
-    check_round_trip(graph)
-
-
-def test_one_more_op_changes_few_lines():
-    def chain(extra):
-        graph = e.Graph()
-        x = graph.input("x", ())
-        for i in range(20):
-            x = e.exp(e.sin(x))
-            if extra and i == 10:
-                x = e.tanh(x)
-        graph.set_outputs(y=x)
-        return print_graph(graph).splitlines()
-
-    assert len(set(chain(True)) - set(chain(False))) == 2
 
 
 INITIALIZERS = [Zeros(), Ones(), Full(-0.0), Full(3), Full(math.nan), Normal(), Uniform(1e-9)]
@@ -233,19 +217,20 @@ def test_nan_attributes_keep_their_bits():
 
 
 def test_equality_sees_what_differs():
-    def graph(number=0.0, hint=None, name="g", order=False, scope=""):
+    def graph(number=0.0, called="y", name="g", order=False, scope=""):
         graph = e.Graph(name)
         with graph.scope(scope):
             x = graph.input("x", ())
             y = e.exp(x * graph.constant(number))
-        y.name = hint
+        y.named(called)
         graph.set_outputs(**({"b": x, "a": y} if order else {"a": y, "b": x}))
         return graph
 
     assert structurally_equal(graph(), graph())
-    assert structurally_equal(graph(), graph(scope="s"))
-    assert not structurally_equal(graph(), graph(scope="s"), locations=True)
-    for other in (graph(-0.0), graph(hint="h"), graph(name="other"), graph(order=True)):
+    assert structurally_equal(graph(), graph(scope="s"), names=False)
+    assert structurally_equal(graph(), graph(called="h"), names=False)
+    assert not structurally_equal(graph(), graph(scope="s"), locations=True, names=False)
+    for other in (graph(-0.0), graph(called="h"), graph(name="other"), graph(order=True)):
         assert not structurally_equal(graph(), other)
 
 
@@ -307,7 +292,8 @@ ERRORS = [
     ('update "x" = %x', 1, "only a parameter or a state can be updated", None),
     ('update "xx" = %x', 1, "'xx' is no parameter or state of the graph", None),
     ("%y = exp %x : f32[2, 3] ?", 25, "expected a value, 'output', 'update' or '}', found '?'", None),
-    ('%y = exp %x : f32[2, 3] @ "f.py":x in f', 34, "expected a line number, found 'x'", None),
+    ("%y = exp %x : f32[2, 3] @x", 26, "expected the number of a location, found 'x'", None),
+    ("%y = exp %x : f32[2, 3] @7", 26, "there is no location @7", None),
 ]
 
 
@@ -356,7 +342,7 @@ def test_type_errors_show_the_operands():
 def chain(length):
     graph = e.Graph()
     x = graph.input("x", (4,))
-    with graph.derived_from(x.op):
+    with graph.derived_from(x.op, "test"):
         for _ in range(length):
             x = e.exp(x)
     graph.set_outputs(y=x)
@@ -373,8 +359,8 @@ def test_deep_lists_do_not_recurse():
 
 
 def test_parsing_keeps_up():
-    """Calls, not seconds: about 0.4 s for 20,000 ops, and 130 calls an op at most."""
+    """Calls, not seconds: about 0.3 s for 20,000 ops, and 150 calls an op at most."""
     text = print_graph(chain(20_000))
     profile = cProfile.Profile()
     profile.runcall(lambda: verify(parse_graph(text)))
-    assert pstats.Stats(profile).total_calls < 130 * 20_000
+    assert pstats.Stats(profile).total_calls < 150 * 20_000

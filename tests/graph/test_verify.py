@@ -26,7 +26,7 @@ def graph():
 
 def put(graph, operator, operands, types, /, definition=None, **attributes):
     """Append an op without any check."""
-    op = Op(definition or OPS[operator], tuple(operands), attributes, types, graph, None, "")
+    op = Op(definition or OPS[operator], tuple(operands), attributes, types, [f"new.{n}" for n, _ in enumerate(types)], graph)
     graph.ops.append(op)
     return op
 
@@ -123,6 +123,14 @@ def overlapping_stream(graph):
     put(graph, noise.name, noise.operands, [noise.result.type], **attributes)
 
 
+def repeated_name(graph):
+    put(graph, "exp", [graph.leaf("x")], [graph.leaf("x").type]).result.name = "weight"
+
+
+def no_name(graph):
+    put(graph, "exp", [graph.leaf("x")], [graph.leaf("x").type]).result.name = None
+
+
 BROKEN = [
     ("V01", foreign_operand, "operand 0 of exp belongs to another graph"),
     ("V01", use_before_definition, "operand 0 of multiply is defined later or never"),
@@ -145,6 +153,8 @@ BROKEN = [
     ("V07", update_type, r"update of 'weight' is f32\[3\], the parameter f32\[2, 3\]"),
     ("V08", shared_stream, "random_uniform uses stream 1, as does another random_uniform"),
     ("V08", overlapping_stream, "random_uniform uses stream 3, as does another random_normal"),
+    ("V09", repeated_name, "exp gives a value the name 'weight'"),
+    ("V09", no_name, "exp gives a value the name None"),
 ]
 
 

@@ -96,8 +96,8 @@ class SinForCos(Pass):
     name = "sin-for-cos"
 
     def run(self, graph):
-        rebuild = Rebuild(graph)
-        for op in graph.ops:
+        rebuild = Rebuild(graph, self.name)
+        for op in rebuild:
             if op.name == "cos":
                 rebuild.replace(op, (e.sin(*rebuild.operands(op)),))
             else:
@@ -112,12 +112,12 @@ class BreakTypes(Pass):
     name = "break-types"
 
     def run(self, graph):
-        rebuild = Rebuild(graph)
-        for op in graph.ops:
+        rebuild = Rebuild(graph, self.name)
+        for op in rebuild:
             rebuild.copy(op)
         found = rebuild.finish()
         last = found.ops[-1]
-        wrong = Op(last.definition, last.operands, last.attributes, [e.TensorType(e.f64, (9,))], found, None, "")
+        wrong = Op(last.definition, last.operands, last.attributes, [e.TensorType(e.f64, (9,))], ["wrong"], found)
         found.ops.append(wrong)
         return found
 
@@ -172,7 +172,7 @@ def test_difference_is_bitwise_but_for_nans():
 def chain(length):
     graph = e.Graph()
     x = graph.input("x", (4,))
-    with graph.derived_from(x.op):
+    with graph.derived_from(x.op, "test"):
         for _ in range(length // 2):
             x = -e.sin(x)
     graph.set_outputs(y=x)
@@ -182,7 +182,7 @@ def chain(length):
 def diamond(length):
     graph = e.Graph()
     x = graph.input("x", (4,))
-    with graph.derived_from(x.op):
+    with graph.derived_from(x.op, "test"):
         for _ in range(length):
             x = x + x
     graph.set_outputs(y=x)
@@ -192,7 +192,7 @@ def diamond(length):
 def constant_chain(length):
     graph = e.Graph()
     x = graph.constant(np.ones(4, np.float32))
-    with graph.derived_from(x.op):
+    with graph.derived_from(x.op, "test"):
         for _ in range(length):
             x = x + x
     graph.set_outputs(y=x)

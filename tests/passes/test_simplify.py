@@ -8,6 +8,7 @@ import pytest
 import euler_ir as e
 from euler_ir import interpreter
 from euler_ir.dtypes import DTYPES
+from euler_ir.graph_equality import structurally_equal
 from euler_ir.passes import Instrument, RemoveDead, Simplify, watching
 from euler_ir.passes.meaning import difference
 from euler_ir.passes.patterns import Anything, apply
@@ -276,7 +277,7 @@ def test_rule_fires(name, types, before, after):
         found = rewrite(graph, [BY_NAME[name]])
     assert name in fired.names
     verify(found)
-    assert print_graph(found) == print_graph(build(after, *types))
+    assert structurally_equal(found, build(after, *types), names=False)
     if BY_NAME[name].numerics == "exact":
         leaves = leaves_of(graph)
         assert difference(result_of(graph, leaves), result_of(found, leaves)) is None
@@ -332,7 +333,7 @@ def test_a_factor_that_others_use_is_not_negated_apart():
 
 def test_rules_apply_everywhere_in_one_graph():
     found = Simplify().run(build(lambda x, y: x * 1 + -(-y), M, M))
-    assert print_graph(found) == print_graph(build(lambda x, y: x + y, M, M))
+    assert structurally_equal(found, build(lambda x, y: x + y, M, M), names=False)
 
 
 def test_exact_leaves_better_rules_alone():

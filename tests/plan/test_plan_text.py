@@ -21,7 +21,7 @@ plan @small {
   buffer 1 w: f32[8, 8], 256 bytes, parameter
   buffer 2 y: f32[4, 8], 128 bytes, output
   buffer 3 x: f32[4, 8], 128 bytes, output
-  buffer 4 tanh: f32[4, 8], 128 bytes, arena + 0, phases 1 to 2
+  buffer 4 h.tanh: f32[4, 8], 128 bytes, arena + 0, phases 1 to 2
   phase 0:
     copy 0 -> 3, 128 bytes
   phase 1:
