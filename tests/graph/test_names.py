@@ -10,7 +10,7 @@ import euler_ir as ei
 from euler_ir import optim
 from euler_ir.graph import Rebuild
 from euler_ir.names import derived_name
-from euler_ir.passes import PIPELINE, Pass, PassManager, optimize
+from euler_ir.passes import PIPELINE, Pass, PassManager, Verify, optimize
 from euler_ir.text import parse_graph, print_graph
 from euler_ir.text.printer import value_names
 from euler_ir.verify import verify
@@ -255,7 +255,7 @@ def test_passes_keep_names():
 
 
 def test_names_are_there_once_after_every_pass(gpt2):
-    PassManager(PIPELINE, verify_each=True).run(gpt2)
+    PassManager(PIPELINE, instruments=[Verify()]).run(gpt2)
     names = value_names(optimize(gpt2))
     assert len(set(names.values())) == len(names)
 
