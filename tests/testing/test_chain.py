@@ -70,8 +70,8 @@ class Replace(Pass):
     new: str = "sin"
 
     def run(self, graph):
-        rebuild = Rebuild(graph)
-        for op in graph.ops:
+        rebuild = Rebuild(graph, self.name)
+        for op in rebuild:
             if op.name == self.old:
                 rebuild.replace(op, (rebuild.target.emit(self.new, rebuild.operands(op)),))
             else:

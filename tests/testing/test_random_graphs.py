@@ -115,8 +115,8 @@ def _forgets_a_sign(op, operands):
 @pytest.mark.parametrize("rule", [_forgets_a_flip, _swaps_operands, _forgets_a_sign])
 def test_a_wrong_pass_is_made_smaller_to_what_it_breaks(rule):
     def run(graph):
-        rebuild = Rebuild(graph)
-        for op in graph.ops:
+        rebuild = Rebuild(graph, "wrong")
+        for op in rebuild:
             value = rule(op, rebuild.operands(op))
             rebuild.copy(op) if value is None else rebuild.replace(op, (value,))
         return rebuild.finish()
