@@ -8,6 +8,7 @@ writes what the commands print now into the pages.
 import difflib
 import json
 import os
+import re
 
 import pytest
 from transcripts import ROOT, Command, Session, matches, rewritten, shortened, transcripts
@@ -20,9 +21,11 @@ INDEX = ROOT / "docs" / "commands" / "README.md"
 
 @pytest.fixture
 def session(tmp_path, monkeypatch):
-    for name in ("PATH", "PYTHONPATH", "COLUMNS", "EULER_IR_CACHE", "EULER_IR_THREADS"):
-        monkeypatch.setenv(name, os.environ.get(name, ""))
-    return Session(tmp_path, os.environ)
+    environment = dict(os.environ)
+    session = Session(tmp_path, environment)
+    for name, text in environment.items():
+        monkeypatch.setenv(name, text)
+    return session
 
 
 def page_of(command):
@@ -77,6 +80,13 @@ def test_the_index_lists_commands_only():
     assert listed == list(COMMANDS)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)#\s]+)", page.read_text())
+    missing = [link for link in links if "://" not in link and not page.parent.joinpath(link).exists()]
+    assert not missing
+
+
 # -- the runner itself -------------------------------------------------------------------------------------------------
 
 PAGE = """\
@@ -88,6 +98,7 @@ one
 two 4 ms
 $ cat > note.txt <<END
 > a note
+>
 > END
 $ cat note.txt
 ...
@@ -110,7 +121,7 @@ def test_blocks_of_a_page():
     first, second, third = transcripts(PAGE)
     assert [command.text for command in first.commands] == [
         "echo one; echo two 3 ms",
-        "cat > note.txt <<END\na note\nEND",
+        "cat > note.txt <<END\na note\n\nEND",
         "cat note.txt",
     ]
     assert first.commands[0].output == ("one", "two 4 ms") and first.line == 3
@@ -119,7 +130,7 @@ def test_blocks_of_a_page():
 
 def test_what_still_holds_is_left_alone(session):
     assert rewritten(PAGE, session) == PAGE
-    assert (session.folder / "note.txt").read_text() == "a note\n"
+    assert (session.folder / "note.txt").read_text() == "a note\n\n"
 
 
 def test_what_changed_is_rewritten(session):

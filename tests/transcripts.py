@@ -91,7 +91,7 @@ def _commands(body: str, line: int) -> Iterator[Command]:
             text, output = each[2:], []
         elif text is None:
             raise ValueError(f"line {line}: the block does not begin with '$ '")
-        elif each.startswith("> ") and not output:
+        elif (each == ">" or each.startswith("> ")) and not output:
             text += "\n" + each[2:]
         else:
             output.append(each)
@@ -113,18 +113,21 @@ class Session:
     """A folder in which the commands of a page run, one after another, with a cache of its own."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        """``environment`` is changed in place: ``os.environ`` under a monkeypatch."""
+        """``environment`` is changed in place, and must become that of this process."""
         self.folder, self.cache = folder / "work", folder / "cache"
         shutil.copytree(ROOT / "examples", self.folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
         scripts = folder / "scripts"
         scripts.mkdir()
-        for name, arguments in (("euler-ir", "-m euler_ir "), ("python", "")):
+        for name, arguments in (("euler-ir", "-m euler_ir "), ("pytest", "-m pytest "), ("python", "")):
             (scripts / name).write_text(f'#!/bin/sh\nexec {sys.executable} {arguments}"$@"\n')
             (scripts / name).chmod(0o755)
         environment |= {
             "PATH": f"{scripts}{os.pathsep}{environment['PATH']}",
             "PYTHONPATH": str(ROOT),
             "COLUMNS": "120",
+            # Whether or not the package is installed together with its plugin.
+            "PYTEST_PLUGINS": "pytest_euler_ir",
+            "PYTEST_ADDOPTS": "-p no:cacheprovider",
             cache.FOLDER_VARIABLE: str(self.cache),
             THREADS_VARIABLE: "2",
         }
@@ -216,7 +219,7 @@ def rewritten(page: str, session: Session) -> str:
         lines = []
         for command in block.commands:
             found, wanted = session.run(command), list(command.output)
-            lines += ["$ " + command.text.replace("\n", "\n> ")]
+            lines += ["$ " + command.text.replace("\n", "\n> ").replace("> \n", ">\n")]
             lines += wanted if matches(wanted, found, block.figures_vary) else shortened(wanted, found)
         parts += [page[end : block.start], *(line + "\n" for line in lines)]
         end = block.end

@@ -24,7 +24,7 @@ def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
     Integers go from 0 to below all that they index, also by way of casts and movements; those that index nothing are 0
     or 1. Floats are standard normal, but for SCALAR.
     """
-    generator, limits = np.random.default_rng(seed), _limits(graph)
+    generator, limits = np.random.default_rng(seed), index_limits(graph)
     return {leaf.op.attributes["name"]: _array(leaf, limits.get(leaf, 2), generator) for leaf in graph.inputs}
 
 
@@ -36,9 +36,9 @@ def _array(leaf: Value, limit: int, generator: np.random.Generator) -> np.ndarra
     return np.asarray(array).astype(leaf.dtype.numpy)
 
 
-def _limits(graph: Graph) -> dict[Value, int]:
-    """For each leaf that indexes, the least number that it must stay below."""
-    leaf_of: dict[Value, Value] = {leaf: leaf for leaf in graph.inputs}
+def index_limits(graph: Graph) -> dict[Value, int]:
+    """For each input, parameter or state that indexes, the least number that it must stay below."""
+    leaf_of: dict[Value, Value] = {leaf: leaf for leaf in (*graph.inputs, *graph.parameters, *graph.states)}
     limits: dict[Value, int] = {}
     for op in graph.ops:
         if _keeps_elements(op) and op.operands[0] in leaf_of:

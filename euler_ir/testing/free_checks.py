@@ -1,0 +1,134 @@
+"""What is checked of every test in an ``.eir`` file, because it is true of every graph and every pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from euler_ir import interpreter
+from euler_ir.dtypes import as_dtype
+from euler_ir.errors import EulerError, ParseError
+from euler_ir.graph import Graph
+from euler_ir.graph_equality import structurally_equal
+from euler_ir.inspect.agreement import Agreement
+from euler_ir.passes.meaning import difference
+from euler_ir.rounding import Results
+from euler_ir.testing.given import input_sets
+from euler_ir.testing.pass_run import PassRun, PassTestFailure, graph_of, shown, text_of
+from euler_ir.text import parse_graph, print_graph
+from euler_ir.verify import random_streams
+from euler_ir.widen import in_f64
+
+
+def check_verifies(run: PassRun) -> None:
+    """The text parses, it and what the passes make obey the rules, and the passes do not change what they are given."""
+    text = print_graph(run.before)
+    run.after  # noqa: B018
+    if print_graph(run.before) != text:
+        raise PassTestFailure(f"{run.pipeline} changes the graph that it is given, which becomes\n{run.before}")
+
+
+def check_round_trip(run: PassRun) -> None:
+    """Printed, and read again, a graph is the same; and printed again, so is the text."""
+    for when, graph in (("before", run.before), ("after", graph_of(run.after))):
+        text = print_graph(graph)
+        try:
+            again = parse_graph(text)
+        except ParseError as error:
+            raise PassTestFailure(f"the graph {when} the passes prints as what does not parse: {error}") from None
+        if not structurally_equal(again, graph) or print_graph(again) != text:
+            raise PassTestFailure(f"the graph {when} the passes reads back as another one:\n{text}\nbecomes\n{again}")
+
+
+def check_deterministic(run: PassRun) -> None:
+    """From the same text the passes make the same text."""
+    first, second = text_of(run.after), text_of(run.made(run.parsed()))
+    if first != second:
+        raise PassTestFailure(f"{run.pipeline} makes now this, now that:\n{first}\n{second}")
+
+
+def check_idempotent(run: PassRun) -> None:
+    """The passes leave alone what they made; a test that says otherwise must be right."""
+    again = run.made(graph_of(run.after))
+    same = text_of(again) == text_of(run.after)
+    if run.test.not_idempotent is not None:
+        if same:
+            raise PassTestFailure(f"{run.pipeline} is idempotent here: remove the line NOT-IDEMPOTENT")
+    elif not same:
+        raise PassTestFailure(
+            f"{run.pipeline}, run on what it made\n{shown(text_of(run.after))}\nmakes\n{shown(text_of(again))}\n"
+            "If that is as it should be, say why: // NOT-IDEMPOTENT: reason"
+        )
+
+
+def check_results(run: PassRun) -> None:
+    """Before and after the passes the interpreter gives the same results: bit for bit where all that was done is
+    labelled exact, else as near as rounding explains; where it is labelled better, also nearer to those in f64.
+    """
+    before, after = run.before, graph_of(run.after)
+    for what, leaves in input_sets(before):
+        wanted, found = _outcome(before, leaves), _outcome(after, leaves)
+        if isinstance(wanted, str) or isinstance(found, str):
+            fault = None if wanted == found else f"before: {_said(wanted)}; after: {_said(found)}"
+        elif run.numerics == "exact":
+            fault = _first_difference(wanted, found)
+        else:
+            fault = Agreement(before, leaves).fault(found)
+            if fault and run.numerics == "better" and _is_nearer(before, leaves, wanted, found):
+                fault = None
+        if fault:
+            given = "\n".join(f"  {name} = {np.array2string(array, threshold=40)}" for name, array in leaves.items())
+            raise PassTestFailure(
+                f"{run.pipeline} changes a result, on {what}: {fault}\nwhat changed the graph is labelled "
+                f"{run.numerics}\ngiven\n{given}\nafter the passes:\n{shown(text_of(run.after))}"
+            )
+
+
+def _is_nearer(graph: Graph, leaves: Mapping[str, np.ndarray], wanted: Results, found: Results) -> bool:
+    """Whether each element of ``found`` is at least as near as that of ``wanted`` to what the graph gives in f64."""
+    if any(random_streams(op) for op in graph.ops):
+        return False  # other numbers are drawn in f64
+    wide = in_f64(graph)
+    types = {leaf.op.attributes["name"]: leaf.dtype.numpy for leaf in (*wide.inputs, *wide.parameters, *wide.states)}
+    exact = interpreter.run(wide, {name: array.astype(types[name]) for name, array in leaves.items()})
+    return all(
+        bool(np.all(_nearer(each[0][name], each[1][name], each[2][name])))
+        for each in zip(wanted, found, exact)
+        for name in each[0]
+    )
+
+
+def _nearer(before: np.ndarray, after: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    """By element, whether ``after`` is as near to ``exact`` as ``before``, up to two roundings."""
+    if not as_dtype(before.dtype).is_float:
+        return before == after
+    with np.errstate(all="ignore"):
+        rounded = exact.astype(before.dtype)
+        unit = np.abs(np.spacing(rounded)).astype(np.float64)
+        errors = [np.abs(array.astype(np.float64) - exact) for array in (before, after)]
+        same = (after == rounded) | (np.isnan(after) & np.isnan(rounded))
+        return same | (errors[1] <= errors[0]) | (errors[1] <= 2 * unit)
+
+
+def _outcome(graph: Graph, leaves: Mapping[str, np.ndarray]):
+    """The results, or the error that running the graph raises."""
+    try:
+        return interpreter.run(graph, leaves)
+    except EulerError as error:
+        return error.message
+
+
+def _said(outcome) -> str:
+    return outcome if isinstance(outcome, str) else "no error"
+
+
+def _first_difference(wanted, found) -> str | None:
+    for label, one, other in zip(("output", "update"), wanted, found):
+        if list(one) != list(other):
+            return f"{label}s {', '.join(one)} became {', '.join(other)}"
+        for name in one:
+            fault = difference(one[name], other[name])
+            if fault:
+                return f"{label} {name!r}: {fault}"
+    return None
