@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
-import ml_dtypes
 import numpy as np
 
 from euler_ir.dtypes import DType
 from euler_ir.graph import Graph, Value
 from euler_ir.inspect.random_inputs import index_limits
+from euler_ir.testing.drawing import special_numbers
 
 ROUNDS = 13
 """How many sets of special numbers there are, as many as such floats: each leaf begins at each of them once, and other
@@ -34,16 +33,14 @@ def input_sets(graph: Graph) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         }
 
 
-def special_numbers(dtype: DType) -> list:
-    """Of floats NaN, infinities, zeros of both signs, denormals and the largest; of integers the ends and a few."""
+def _numbers(dtype: DType) -> list:
+    """Of floats special and ordinary ones, of integers the ends and a few."""
     if dtype.name == "bool":
         return [False, True]
-    if not dtype.is_float:
-        info = np.iinfo(dtype.numpy)
-        return [0, 1, info.max, info.min, 2, 7, *([-1, -7] if info.min else [])]
-    info = ml_dtypes.finfo(dtype.numpy)
-    edges = (info.smallest_subnormal, -info.tiny, info.max, -info.max)
-    return [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -2.25, 0.1, 7.0, *map(float, edges)]
+    if dtype.is_float:
+        return [*special_numbers(dtype), -2.25, 0.1, 7.0]
+    info = np.iinfo(dtype.numpy)
+    return [0, 1, info.max, info.min, 2, 7, *([-1, -7] if info.min else [])]
 
 
 def _name(leaf: Value) -> str:
@@ -62,7 +59,7 @@ def _random(leaf: Value, limit: int | None, generator: np.random.Generator) -> n
 
 
 def _special(leaf: Value, limit: int | None, shift: int) -> np.ndarray:
-    numbers = range(limit) if limit is not None else special_numbers(leaf.dtype)
+    numbers = range(limit) if limit is not None else _numbers(leaf.dtype)
     with np.errstate(over="ignore"):
         array = np.array(numbers, np.float64 if leaf.dtype.is_half else leaf.dtype.numpy).astype(leaf.dtype.numpy)
     return np.resize(np.roll(array, -shift), leaf.shape)
