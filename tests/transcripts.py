@@ -110,11 +110,13 @@ def _without_empty_end(lines: list[str]) -> tuple[str, ...]:
 
 
 class Session:
-    """A folder in which the commands of a page run, one after another, with a cache of its own."""
+    """A folder in which the commands of a page run, one after another."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        """``environment`` is changed in place, and must become that of this process."""
-        self.folder, self.cache = folder / "work", folder / "cache"
+        """``environment`` is changed in place, and must become that of this process. What is compiled is kept in the
+        folder that it names, or in one of the session's own.
+        """
+        self.folder, self.cache = folder / "work", environment.get(cache.FOLDER_VARIABLE, str(folder / "cache"))
         shutil.copytree(ROOT / "examples", self.folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
         scripts = folder / "scripts"
         scripts.mkdir()
@@ -128,7 +130,7 @@ class Session:
             # Whether or not the package is installed together with its plugin.
             "PYTEST_PLUGINS": "pytest_euler_ir",
             "PYTEST_ADDOPTS": "-p no:cacheprovider",
-            cache.FOLDER_VARIABLE: str(self.cache),
+            cache.FOLDER_VARIABLE: self.cache,
             THREADS_VARIABLE: "2",
         }
 
@@ -136,7 +138,7 @@ class Session:
         """The lines that ``command`` prints, with the folder left out of paths."""
         arguments = command.arguments()
         printed = self._in_process(arguments) if arguments is not None else self._in_shell(command.text)
-        for path, shown in ((f"{self.folder}/", ""), (str(self.cache), "~/.cache/euler_ir"), (f"{ROOT}/", "")):
+        for path, shown in ((f"{self.folder}/", ""), (self.cache, "~/.cache/euler_ir"), (f"{ROOT}/", "")):
             printed = printed.replace(path, shown)
         return list(_without_empty_end([line.rstrip() for line in printed.splitlines()]))
 

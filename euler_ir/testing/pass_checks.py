@@ -112,7 +112,7 @@ def _problems(run: PassRun) -> Iterator[_Problem]:
         verify(graph)
         PassManager(parse_pipeline(test.pipeline or "none")).run(graph)
     except ParseError as error:
-        for each in getattr(error, "errors", (error,)):
+        for each in error.errors:
             yield _problem(test, each)
     except EulerError as error:
         yield _problem(test, error)

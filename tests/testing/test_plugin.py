@@ -53,11 +53,10 @@ from euler_ir.passes import Pass, Rebuild
 calls = itertools.count()
 
 def rebuilt(graph, operator, change):
-    rebuild = Rebuild(graph)
-    for op in graph.ops:
+    rebuild = Rebuild(graph, "by-hand")
+    for op in rebuild:
         if op.name == operator:
-            with rebuild.target.derived_from(op):
-                rebuild.replace(op, (change(*rebuild.operands(op)),))
+            rebuild.replace(op, (change(*rebuild.operands(op)),))
         else:
             rebuild.copy(op)
     return rebuild.finish()
@@ -153,7 +152,7 @@ BROKEN = {
     ),
     "verifies": (
         "class Wreck(Pass):\n    'Forget an op.'\n    name = 'wreck'\n"
-        "    def run(self, graph):\n        after = Rebuild(graph)\n        for op in graph.ops: after.copy(op)\n"
+        "    def run(self, graph):\n        after = Rebuild(graph, 'wreck')\n        for op in after: after.copy(op)\n"
         "        after = after.finish()\n        del after.ops[1]\n        return after\n",
         "after pass wreck: V01",
     ),
