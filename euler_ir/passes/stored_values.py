@@ -240,7 +240,7 @@ def _begins_with(view: MatrixView) -> bool:
     """Whether ``view`` shows the first rows and columns of a value, perhaps all, whose last axis is the columns; or
     their transpose.
     """
-    return view.offset == 0 and view.leading == view.source.shape[-1] > 1
+    return view.offset == 0 and view.source.shape[-1:] == (view.leading,) and view.leading > 1
 
 
 def _cost(op: Op) -> int:

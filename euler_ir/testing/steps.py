@@ -134,7 +134,7 @@ def flip(draw: Drawing, x: Value):
 
 
 def pad(draw: Drawing, x: Value):
-    low, high, interior = ([draw.number(-least, 2) for _ in x.shape] for least in (1, 1, 0))
+    low, high, interior = ([draw.number(0, 2) for _ in x.shape] for _ in range(3))
     return T.pad_with_interior(x, tuple(low), tuple(high), tuple(interior), draw.choose((0, 1, 5)))
 
 
