@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import struct
 from collections.abc import Hashable, Mapping
 
 import numpy as np
 
+from euler_ir.absent import AbsentArray, content_hash
 from euler_ir.dtypes import DType
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.initializers import Initializer
+
+_SMALL = 16
+"""Elements of an array whose bytes are compared themselves, not their hash."""
 
 
 def attribute_key(value) -> Hashable:
@@ -21,8 +24,9 @@ def attribute_key(value) -> Hashable:
     if isinstance(value, tuple):
         return tuple(attribute_key(item) for item in value)
     if isinstance(value, np.ndarray):
-        data = value.tobytes()
-        return value.dtype.name, value.shape, data if len(data) <= 64 else hashlib.blake2b(data).digest()
+        return value.dtype.name, value.shape, value.tobytes() if value.size <= _SMALL else content_hash(value)
+    if isinstance(value, AbsentArray):
+        return value.dtype.name, value.shape, value.hash
     if isinstance(value, Initializer):
         fields = tuple(attribute_key(getattr(value, field.name)) for field in dataclasses.fields(value))
         return type(value), fields

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from euler_ir.absent import AbsentArray
 from euler_ir.dtypes import DType
 from euler_ir.errors import EulerError, VerifyError
 from euler_ir.graph import Graph, Op, Value
@@ -31,7 +32,7 @@ _KINDS = {
     "str": lambda value: type(value) is str,
     "ints": lambda value: type(value) is tuple and all(type(item) is int for item in value),
     "dtype": lambda value: isinstance(value, DType),
-    "array": lambda value: isinstance(value, np.ndarray),
+    "array": lambda value: isinstance(value, (np.ndarray, AbsentArray)),
     "initializer": lambda value: isinstance(value, Initializer),
 }
 

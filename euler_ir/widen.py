@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from euler_ir.absent import AbsentArray
 from euler_ir.dtypes import DType, as_dtype, f64
 from euler_ir.graph import Graph, Rebuild
 
@@ -29,6 +30,6 @@ def in_f64(graph: Graph) -> Graph:
 def _wide(attribute):
     if isinstance(attribute, DType):
         return f64 if attribute.is_float else attribute
-    if isinstance(attribute, np.ndarray) and as_dtype(attribute.dtype).is_float:
-        return attribute.astype(np.float64)
+    if isinstance(attribute, (np.ndarray, AbsentArray)) and as_dtype(attribute.dtype).is_float:
+        return np.asarray(attribute).astype(np.float64)
     return attribute

@@ -15,7 +15,7 @@ LEVELS = [
     {"dtypes"},
     {"shapes"},
     {"index"},
-    {"initializers", "tensor"},
+    {"initializers", "tensor", "absent"},
     {"ops"},
     {"graph", "names"},
     {"builder", "state", "text", "verify", "interpreter", "graph_equality", "widen", "rounding", "gradient_samples"},

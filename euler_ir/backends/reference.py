@@ -50,7 +50,7 @@ class ReferenceProgram(Program):
         if buffer.place == "arena":
             memory = self.arena[buffer.offset : buffer.offset + buffer.type.nbytes]
             return memory.view(buffer.type.dtype.numpy)
-        return (self.plan.constants[number] if buffer.place == "constant" else arrays[number]).reshape(-1)
+        return np.asarray(self.plan.constants[number] if buffer.place == "constant" else arrays[number]).reshape(-1)
 
     def _kernel(self, step: KernelStep, flat: list[np.ndarray]) -> None:
         for nest, arguments, first, shared in zip(step.kernel.nests, step.arguments, step.faults, step.shared):

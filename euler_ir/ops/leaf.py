@@ -44,7 +44,7 @@ define(
     "constant",
     "leaf",
     _infer_constant,
-    evaluate=lambda attributes: attributes["value"],
+    evaluate=lambda attributes: np.asarray(attributes["value"]),
     attributes={"value": "array"},
 )
 define(

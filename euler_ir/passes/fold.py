@@ -79,11 +79,13 @@ def _repeated_scalar(value: Value) -> Value | None:
 
 
 def _array(value: Value) -> np.ndarray | None:
-    """The array of a constant, an index grid, or a constant under a broadcast; None for anything else."""
+    """The array of a constant, an index grid, or a constant under a broadcast; None for anything else, and for data that are not here."""
     op = value.op
-    if op.name == "broadcast" and op.operands[0].op.name == "constant":
-        return np.broadcast_to(op.operands[0].op.attributes["value"], value.shape)
-    return op.definition.evaluate(op.attributes) if op.name in ("constant", "iota") else None
+    if op.name == "iota":
+        return op.definition.evaluate(op.attributes)
+    source = op.operands[0].op if op.name == "broadcast" else op
+    array = source.attributes["value"] if source.name == "constant" else None
+    return np.broadcast_to(array, value.shape) if isinstance(array, np.ndarray) else None
 
 
 def _evaluate(op: Op, arrays: Sequence[np.ndarray]) -> list[np.ndarray] | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import dataclasses
 import json
 import math
@@ -13,7 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from euler_ir.dtypes import DTYPES, DType, f64
+from euler_ir.absent import AbsentArray, content_hash
+from euler_ir.dtypes import DTYPES, DType, as_dtype, f64
 from euler_ir.errors import GraphError
 from euler_ir.initializers import INITIALIZERS, Initializer
 from euler_ir.shapes import TensorType
@@ -22,9 +21,12 @@ FROM_TYPE = ("shape", "dtype")
 """Attributes that the printed result type says already: they are not printed, the parser fills them in."""
 
 INLINE_ELEMENTS = 16
-"""Larger arrays are written as base64 of their little-endian bytes."""
+"""Larger arrays are written as ``splat(x)``, or by the hash of their content."""
 
+_LONGEST_INTEGER = 20
+"""Characters of the longest integer of 64 bits."""
 _INTEGER = re.compile(r"-?\d+\Z")
+_HASH = re.compile(r"[0-9a-f]{64}\Z")
 _NAN = re.compile(r"nan\((0x[0-9a-f]+)\)\Z")
 
 
@@ -108,7 +110,10 @@ def _read_element(literal: Literal, dtype: DType) -> bytes:
     payload = _NAN.match(text)
     if payload is None:
         with np.errstate(over="ignore"):
-            return np.array(float(text), dtype.numpy).tobytes()
+            element = np.array(float(text), dtype.numpy)
+        if np.isinf(element) and text.lstrip("-") != "inf":
+            raise LiteralError(f"{text} is beyond the largest {dtype}", literal)
+        return element.tobytes()
     bits = int(payload[1], 16)
     if bits >= 1 << dtype.bits or not _is_nan(np.array(bits, _bits_dtype(dtype)).view(dtype.numpy)):
         raise LiteralError(f"{payload[1]} is not the bits of a NaN of {dtype}", literal)
@@ -126,6 +131,8 @@ def _read_float(literal: Literal, type=None) -> float:
 def _read_int(literal: Literal, type=None) -> int:
     if literal.form != "number" or not _INTEGER.match(literal.text):
         raise LiteralError("expected an integer", literal)
+    if len(literal.text) > _LONGEST_INTEGER:
+        raise LiteralError("expected an integer of at most 64 bits", literal)
     return int(literal.text)
 
 
@@ -189,11 +196,25 @@ def _read_initializer(literal: Literal, type=None) -> Initializer:
 # -- arrays ------------------------------------------------------------------------------------------------------------
 
 
-def _format_array(value: np.ndarray) -> str:
-    dtype = next(dtype for dtype in DTYPES.values() if dtype.numpy == value.dtype)
+def is_resource(value: np.ndarray | AbsentArray) -> bool:
+    """Whether an array is written as the hash of its data: many elements, and not all of them the same."""
+    return isinstance(value, AbsentArray) or not (value.size <= INLINE_ELEMENTS or _is_repeated(value))
+
+
+def _is_repeated(value: np.ndarray) -> bool:
+    """Whether all elements have the same bits."""
+    if not any(value.strides):
+        return True
+    bits = value.view(f"u{value.itemsize}") if value.flags.c_contiguous else np.array(value).view(f"u{value.itemsize}")
+    return bool((bits == bits.flat[0]).all())
+
+
+def _format_array(value: np.ndarray | AbsentArray) -> str:
+    if is_resource(value):
+        return f'sha256("{content_hash(value)}")'
+    dtype = as_dtype(value.dtype)
     if value.size > INLINE_ELEMENTS:
-        data = np.ascontiguousarray(value, value.dtype.newbyteorder("<")).tobytes()
-        return f'base64("{base64.b64encode(data).decode()}")'
+        return f"splat({_format_element(value.flat[0], dtype)})"
     if not value.size:
         return "[]"
     texts = [_format_element(element, dtype) for element in value.reshape(-1)]
@@ -202,23 +223,27 @@ def _format_array(value: np.ndarray) -> str:
     return texts[0]
 
 
-def _read_array(literal: Literal, type: TensorType) -> np.ndarray:
+def _read_array(literal: Literal, type: TensorType) -> np.ndarray | AbsentArray:
     if literal.form == "call":
-        data = _read_base64(literal)
-    else:
-        data = b"".join(_read_element(item, type.dtype) for item in _elements(literal, type))
-    if len(data) != type.nbytes:
-        raise LiteralError(f"{type} takes {type.nbytes} bytes, not {len(data)}", literal)
+        return _read_large(literal, type)
+    data = b"".join(_read_element(item, type.dtype) for item in _elements(literal, type))
     return np.frombuffer(data, type.dtype.numpy).reshape(type.shape)
 
 
-def _read_base64(literal: Literal) -> bytes:
-    if literal.text != "base64" or len(literal.items) != 1:
-        raise LiteralError("expected a number, a list or base64", literal, ("base64",))
+def _read_large(literal: Literal, type: TensorType) -> np.ndarray | AbsentArray:
+    """``splat(x)``, every element of which is x, or ``sha256("...")``, whose data are found when all is read."""
+    if literal.text not in ("splat", "sha256") or len(literal.items) != 1:
+        raise LiteralError("expected a number, a list, splat or sha256", literal, ("splat", "sha256"))
+    (item,) = literal.items
+    if literal.text == "sha256":
+        if not _HASH.match(_read_str(item)):
+            raise LiteralError("expected the 64 hexadecimal digits of a SHA-256", item)
+        return AbsentArray(type.dtype.numpy, type.shape, item.text)
+    element = np.frombuffer(_read_element(item, type.dtype), type.dtype.numpy)[0]
     try:
-        return base64.b64decode(_read_str(literal.items[0]), validate=True)
-    except (binascii.Error, ValueError):
-        raise LiteralError("this is not base64", literal.items[0]) from None
+        return np.broadcast_to(element, type.shape)
+    except ValueError:
+        raise LiteralError(f"{type} is larger than any memory", literal) from None
 
 
 def _elements(literal: Literal, type: TensorType) -> list[Literal]:

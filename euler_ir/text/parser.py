@@ -11,6 +11,7 @@ from euler_ir.text.literals import FROM_TYPE, Literal, LiteralError, read_attrib
 from euler_ir.text.origins import read_origins
 from euler_ir.text.printer import VERSION
 from euler_ir.text.reader import FollowUp, Reader, Token
+from euler_ir.text.resources import fill, read_resources
 from euler_ir.verify import operand_count_fault, random_streams
 
 _STATEMENTS = ("output", "update")
@@ -23,7 +24,8 @@ def parse_graph(text: str, filename: str = "<text>") -> Graph:
     """The graph that ``text`` describes.
 
     Raises ParseError for what is wrong with it, for each error with the file, line and column, what was expected
-    there, and the nearest known name for a misspelt one.
+    there, and the nearest known name for a misspelt one. Data of large constants that the text lacks are looked for
+    beside the file ``filename``: see `text.resources`.
     """
     return _Parser(text, filename).graph()
 
@@ -48,21 +50,22 @@ class _Parser(Reader):
         graph = Graph(self.name("the name of the graph"))
         self.expect("{")
         self.statements(lambda: self.statement(graph), "a value, 'output', 'update' or '}'")
-        self.trailer()
+        self.trailer(graph.ops)
         self.finish()
         graph._streams = max((streams.stop - 1 for op in graph.ops if (streams := random_streams(op))), default=0)
         return graph
 
-    def trailer(self) -> None:
-        """What follows the graph: the table of origins."""
+    def trailer(self, ops: list[Op]) -> None:
+        """What follows the graph: the table of origins, and the data of large constants."""
         try:
-            origins = read_origins(self)
+            origins, data = read_origins(self), read_resources(self)
             for op, number, offset in self.marks:
                 if number not in origins:
                     raise self.error(f"there is no location @{number}", offset)
                 op.location, op.scope, op.via = origins[number]
             if self.token.kind != "end":
-                raise self.expected("nothing after the graph", ("loc",))
+                raise self.expected("nothing after the graph", ("loc", "resource"))
+            fill(ops, data, self.filename)
         except ParseError as error:
             self.keep(error)
 
@@ -222,7 +225,7 @@ class _Parser(Reader):
         while not self.accept(")"):
             if call.items:
                 self.expect(",")
-            if self.token.kind not in ("number", "string"):
+            if self.token.kind not in ("number", "string", "word"):
                 raise self.expected("a number, a string or ')'")
             argument = self.advance()
             inner = self.unquote(argument.text, argument.offset) if argument.kind == "string" else argument.text

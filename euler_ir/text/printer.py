@@ -8,6 +8,7 @@ import re
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.text.literals import FROM_TYPE, format_attribute
 from euler_ir.text.origins import OriginTable
+from euler_ir.text.resources import resource_lines
 from euler_ir.text.reader import NAME, word
 
 VERSION = 1
@@ -15,7 +16,8 @@ _PLAIN_NAME = re.compile(rf"(?!\"){NAME}\Z")
 
 
 def print_graph(graph: Graph, locations: bool = False) -> str:
-    """The text of ``graph``; with ``locations`` each op also says where it comes from: see `text.origins`.
+    """The text of ``graph``; with ``locations`` each op also says where it comes from: see `text.origins`. Data of large
+    constants follow at the end: see `text.resources`.
 
     Raises GraphError for an initializer that the text form does not know.
     """
@@ -24,7 +26,7 @@ def print_graph(graph: Graph, locations: bool = False) -> str:
     lines += [f"  {op_text(op, names)}{origins.mark(op) if locations else ''}" for op in graph.ops]
     lines += [f"  output {json.dumps(name)} = {names[value]}" for name, value in graph.outputs.items()]
     lines += [f"  update {json.dumps(name)} = {names[value]}" for name, value in graph.updates.items()]
-    return "\n".join([*lines, "}", *origins.lines(), ""])
+    return "\n".join([*lines, "}", *origins.lines(), *resource_lines(graph.ops), ""])
 
 
 def value_names(graph: Graph) -> dict[Value, str]:

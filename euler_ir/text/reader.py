@@ -66,7 +66,7 @@ class Reader:
         self.errors: list[ParseError] = []
         self._words = (*begins, "}")
         self._begins = re.compile(rf"\s*+(?:%|\}}|(?:{'|'.join(begins) or '}'})\b)")
-        self._move(0)
+        self._move(text.startswith("\ufeff"))
 
     # -- tokens --------------------------------------------------------------------------------------------------------
 

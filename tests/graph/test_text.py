@@ -151,7 +151,8 @@ def test_array_shapes(shape, dtype):
     graph = e.Graph()
     numbers = np.arange(math.prod(shape)).reshape(shape)
     graph.constant(numbers % 2 if dtype == "bool" else numbers, dtype)
-    assert ("base64" in print_graph(graph)) == (math.prod(shape) > 16)
+    large = math.prod(shape) > 16
+    assert ("sha256(" in print_graph(graph)) == ("\nresource" in print_graph(graph)) == large
     check_round_trip(graph)
 
 
@@ -278,9 +279,14 @@ ERRORS = [
     ("%y = constant {value = 1.5} : i32[]", 24, "expected an integer", None),
     ("%y = constant {value = nan(0x1)} : f32[]", 24, "0x1 is not the bits of a NaN of f32", None),
     ("%y = constant {value = [1.0]} : f32[0]", 24, "expected [] for f32[0]", None),
-    ('%y = constant {value = base64("AAAA")} : f32[20]', 24, "f32[20] takes 80 bytes, not 3", None),
-    ('%y = constant {value = base64("A*AA")} : f32[20]', 31, "this is not base64", None),
-    ('%y = constant {value = base46("AAAA")} : f32[20]', 24, "expected a number, a list or base64", "mean base64?"),
+    ("%y = constant {value = 1e39} : f32[]", 24, "1e39 is beyond the largest f32", None),
+    ("%y = constant {value = 123456789012345678901} : i64[]", 24, "an integer of at most 64 bits", None),
+    ("%y = constant {value = splat(1.5)} : i64[20]", 30, "expected an integer", None),
+    ("%y = constant {value = splat(1, 2)} : i64[20]", 24, "expected a number, a list, splat or sha256", None),
+    ("%y = constant {value = spalt(1)} : i64[20]", 24, "expected a number, a list, splat", "mean splat?"),
+    ('%y = constant {value = sha256("AA")} : f32[20]', 31, "expected the 64 hexadecimal digits", None),
+    ("%y = constant {value = sha256(7)} : f32[20]", 31, "expected a string in double quotes", None),
+    ("%y = constant {value = splat(0)} : u8[9000000000000000, 9000]", 24, "is larger than any memory", None),
     ('%w = parameter {initializer = norml(0.02), name = "w"} : f32[]', 31, "expected an initializer", "mean normal?"),
     ('%w = parameter {initializer = normal(), name = "w"} : f32[]', 31, "normal takes 1 numbers, not 0", None),
     ('%w = input {name = "x"} : f32[]', 6, "graph 'g' already has input 'x'", None),

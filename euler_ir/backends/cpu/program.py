@@ -15,7 +15,6 @@ from euler_ir.backends.cpu.jit import CALLS, COMPUTE, LoadedCode, assembly, comp
 from euler_ir.backends.cpu.product_choice import is_for_openblas
 from euler_ir.backends.cpu.step import HEADER, STEP_SYMBOL, StepWriter
 from euler_ir.backends.cpu.worker_pool import get_pool
-from euler_ir.errors import LoweringError
 from euler_ir.pages import allocate_pages
 from euler_ir.plan.plan import MatmulStep, Plan
 
@@ -48,7 +47,8 @@ class CpuProgram(Program):
         self._code = LoadedCode(starmap(compile_object, self._modules.items()), [STEP_SYMBOL])
         self._address = self._code.address(STEP_SYMBOL)
         self._scratch = allocate_pages(self.scratch_bytes)
-        self._constants = {self._writer.slots[number]: _pointer(array) for number, array in plan.constants.items()}
+        self._arrays = {number: np.ascontiguousarray(array) for number, array in plan.constants.items()}
+        self._constants = {self._writer.slots[number]: array.ctypes.data for number, array in self._arrays.items()}
 
     def bind(self, kept: Mapping[int, np.ndarray]) -> Run:
         slots = self._writer.slots
@@ -108,9 +108,3 @@ def _seconds(threads: int, plan: Plan, by_openblas: bool) -> float:
         program.run(arrays)
         taken.append(time.perf_counter() - start)
     return min(taken[1:])
-
-
-def _pointer(array: np.ndarray) -> int:
-    if not array.flags.c_contiguous:
-        raise LoweringError("a constant is not contiguous in memory")
-    return array.ctypes.data
