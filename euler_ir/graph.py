@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import operator
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -72,6 +74,9 @@ class Value(TensorMethods):
     def __repr__(self) -> str:
         return f"<Value {self.name}: {self.type}>"
 
+    def __reduce__(self):
+        return _value_named, (self.graph, self.name)
+
 
 class Op:
     """One application of an operator. Immutable: a pass makes a new op instead of changing one.
@@ -119,6 +124,9 @@ class Op:
     def __repr__(self) -> str:
         return f"<Op {self.name} -> {', '.join(str(value.type) for value in self.results)}>"
 
+    def __reduce__(self):
+        return operator.attrgetter("op"), (self.result,)
+
 
 class Graph:
     """A static computation: ops in an order that defines before it uses.
@@ -156,6 +164,12 @@ class Graph:
         from euler_ir.text.printer import print_graph
 
         return print_graph(self)
+
+    def __reduce__(self):
+        """A pickle holds the text, which nests no deeper for a deep graph. ``copy.deepcopy`` goes by it too."""
+        from euler_ir.text import parser, printer
+
+        return parser.unpickled_graph, (printer.print_graph(self, locations=True), os.getcwd())
 
     # -- building ------------------------------------------------------------------------------------------------------
 
@@ -432,6 +446,10 @@ class Rebuild:
         self.target.outputs = {name: self.values[value] for name, value in self.source.outputs.items()}
         self.target.updates = {name: self.values[value] for name, value in self.source.updates.items()}
         return self.target
+
+
+def _value_named(graph: Graph, name: str) -> Value:
+    return next(value for op in graph.ops for value in op.results if value.name == name)
 
 
 @functools.lru_cache(maxsize=4096)

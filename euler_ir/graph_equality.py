@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import struct
 from collections.abc import Hashable, Mapping
 
@@ -45,6 +46,11 @@ def structurally_equal(left: Graph, right: Graph, locations: bool = False, names
     ``names``, as where a pass must give the ops of another graph.
     """
     return _structure(left, locations, names) == _structure(right, locations, names)
+
+
+def structural_hash(graph: Graph, locations: bool = False, names: bool = True) -> str:
+    """Hexadecimal digits that are the same, in every process, for graphs that are `structurally_equal`."""
+    return hashlib.sha256(repr(_structure(graph, locations, names)).encode(errors="surrogatepass")).hexdigest()
 
 
 def _structure(graph: Graph, locations: bool, names: bool) -> list[Hashable]:

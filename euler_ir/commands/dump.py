@@ -9,6 +9,7 @@ from pathlib import Path
 from euler_ir.commands.common import add_json, add_target, print_json
 from euler_ir.inspect.dump import STAGES, WITH_LOCATIONS, dump
 from euler_ir.inspect.user_graph import load_graph
+from euler_ir.text.resources import write_text
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"stages, from your model downwards:\n{stages}"
     add_target(parser)
     parser.add_argument("--stage", choices=STAGES, required=True, help="what to print, see below")
-    parser.add_argument("-o", "--out", metavar="OUT", type=Path, help="write to this file instead")
+    parser.add_argument("-o", "--out", metavar="OUT", type=Path, help="write to this file instead; data of large constants go beside an OUT that ends in .eir")
     parser.add_argument("--locations", action="store_true", help="say the line of your model beside each operator")
     add_json(parser)
     parser.set_defaults(refuse=parser.error)
@@ -28,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
         options.refuse(f"--locations goes with the stages {', '.join(WITH_LOCATIONS)}")
     text = dump(load_graph(options.target), options.stage, options.locations)
     if options.out is not None:
-        options.out.write_text(text, encoding="utf-8")
+        write_text(options.out, text)
     elif options.json:
         print_json({"stage": options.stage, "text": text})
     else:

@@ -51,8 +51,8 @@ def _said(origin: Origin) -> str:
     return f"{text} via {', '.join(map(word, origin.via))}" if origin.via else text
 
 
-def read_origins(reader: Reader) -> dict[int, Origin]:
-    """The lines of the table, which begins at the next token if there is one."""
+def read_origins(reader: Reader, folder: str) -> dict[int, Origin]:
+    """The lines of the table, which begins at the next token if there is one; their paths are relative to ``folder``."""
     table: dict[int, Origin] = {}
     while reader.accept("loc"):
         reader.expect("@")
@@ -61,18 +61,18 @@ def read_origins(reader: Reader) -> dict[int, Origin]:
         if number in table:
             raise reader.error(f"location @{number} is given twice", at.offset)
         reader.expect("=")
-        table[number] = Origin(_read_location(reader), _read_scope(reader), _read_via(reader))
+        table[number] = Origin(_read_location(reader, folder), _read_scope(reader), _read_via(reader))
     return table
 
 
-def _read_location(reader: Reader) -> Location | None:
+def _read_location(reader: Reader, folder: str) -> Location | None:
     if reader.token.kind != "string":
         return None
     file = reader.string("a file in double quotes")
     reader.expect(":")
     line = reader.integer("a line number")
     reader.expect("in")
-    return Location(_meant(file), line, reader.name("a function"))
+    return Location(_meant(file, folder), line, reader.name("a function"))
 
 
 def _read_scope(reader: Reader) -> str:
@@ -88,5 +88,5 @@ def _shown(file: str) -> str:
     return file[len(here) :] if file.startswith(here) else file
 
 
-def _meant(file: str) -> str:
-    return file if not file or file.startswith("<") else os.path.abspath(file)
+def _meant(file: str, folder: str) -> str:
+    return file if not file or file.startswith("<") else os.path.normpath(os.path.join(folder, file))

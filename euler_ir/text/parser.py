@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from euler_ir.dtypes import DTYPES
 from euler_ir.errors import EulerError, GraphError, ParseError, did_you_mean
 from euler_ir.graph import Graph, Op, Value
@@ -30,11 +32,19 @@ def parse_graph(text: str, filename: str = "<text>") -> Graph:
     return _Parser(text, filename).graph()
 
 
+def unpickled_graph(text: str, folder: str) -> Graph:
+    """The graph of a pickle, which holds its ``text`` with paths relative to ``folder``."""
+    parser = _Parser(text, "<pickle>")
+    parser.folder = folder
+    return parser.graph()
+
+
 class _Parser(Reader):
     def __init__(self, text: str, filename: str) -> None:
         super().__init__(text, filename, _STATEMENTS)
         self.values: dict[str, Value] = {}
         self.failed: set[str] = set()
+        self.folder = os.getcwd()
         self.marks: list[tuple[Op, int, int]] = []
         self.types: dict[str, TensorType] = {}
 
@@ -58,7 +68,7 @@ class _Parser(Reader):
     def trailer(self, ops: list[Op]) -> None:
         """What follows the graph: the table of origins, and the data of large constants."""
         try:
-            origins, data = read_origins(self), read_resources(self)
+            origins, data = read_origins(self, self.folder), read_resources(self)
             for op, number, offset in self.marks:
                 if number not in origins:
                     raise self.error(f"there is no location @{number}", offset)

@@ -77,11 +77,15 @@ def fill(ops: Iterable[Op], given: Mapping[str, bytes], filename: str) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write ``text``, of any level, to ``path``, and what its resource lines hold to the safetensors file beside it.
+    """Write ``text``, of any level, to ``path``; beside one that ends in ``.eir`` the data of its resource lines go into
+    the safetensors file.
 
     Raises GraphError where such a file is there that no text has written.
     """
     path = Path(path)
+    if path.suffix != ".eir":
+        path.write_text(text, encoding="utf-8")
+        return
     data = {key: np.frombuffer(base64.b64decode(coded), np.uint8) for key, coded in _LINE.findall(text)}
     if data:
         from safetensors.numpy import save_file
@@ -104,7 +108,7 @@ class _SideFile:
     """The file beside a text, opened when the first data are wanted; without one it holds nothing."""
 
     def __init__(self, filename: str) -> None:
-        self.path = side_file(filename) if filename.endswith(".eir") else None
+        self.path = side_file(filename) if Path(filename).suffix == ".eir" else None
 
     @functools.cached_property
     def _data(self) -> dict[str, np.ndarray]:
