@@ -45,7 +45,8 @@ benchmarks: .venv/installed-test
 	.venv/bin/python -m pip install --quiet --editable '.[plot]'
 	touch $@
 
-# torch is an oracle of the tests only; its build for the CPU alone is enough.
-.venv/installed-test: .venv/installed
+# torch is an oracle of the tests only; its build for the CPU alone is enough. A Chromium opens the pages that are tested.
+.venv/installed-test: .venv/installed scripts/install_chromium.py
 	.venv/bin/python -m pip install --quiet --editable '.[plot,test]'
+	.venv/bin/python scripts/install_chromium.py
 	touch $@

@@ -8,6 +8,7 @@ COMMANDS = {
     "fusion": "say for every edge whether it is fused, why not, what that costs and what would lift it",
     "memory": "say what a step keeps in memory and when, whose it is, and why not less",
     "profile": "time every kernel and product of a step, beside what the machine could do",
+    "explore": "write a page that lays the whole step open, from your lines to the machine code",
     "check": "compare the gradient of every operator with finite differences",
     "cache": "say what is kept on disk, or remove it",
 }

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import starmap
 
 import numpy as np
@@ -15,8 +16,9 @@ from euler_ir.backends.cpu.jit import CALLS, COMPUTE, LoadedCode, assembly, comp
 from euler_ir.backends.cpu.product_choice import is_for_openblas
 from euler_ir.backends.cpu.step import HEADER, STEP_SYMBOL, StepWriter
 from euler_ir.backends.cpu.worker_pool import get_pool
+from euler_ir.loops.kernel import Kernel
 from euler_ir.pages import allocate_pages
-from euler_ir.plan.plan import MatmulStep, Plan
+from euler_ir.plan.plan import KernelStep, MatmulStep, Plan, Step
 
 
 class CpuProgram(Program):
@@ -88,6 +90,18 @@ class CpuProgram(Program):
     @property
     def times(self) -> np.ndarray:
         return self._clock @ np.array([10**9, 1])
+
+    def modules_of(self, step: Step, nest: int = 0) -> dict[str, str]:
+        """The LLVM IR, before the passes, of what nest number ``nest`` of a kernel or all of another step runs, by the
+        symbols that the modules define. A copy has none, nor has what OpenBLAS does.
+        """
+        if isinstance(step, KernelStep):
+            parts = (step.arguments, step.faults, step.shared, step.origins)
+            kernel = Kernel(step.kernel.name, (step.kernel.nests[nest],))
+            step = KernelStep(kernel, *((part[nest],) for part in parts))
+        alone = StepWriter(replace(self.plan, phases=((step,),)), self.pool.threads, self._writer.for_openblas)
+        alone.step_module()
+        return alone.nests.texts | alone.products.texts | alone.attentions.texts
 
     def llvm_ir(self) -> str:
         """The LLVM IR of the step and of its loop nests, after the passes."""

@@ -1,0 +1,37 @@
+"""``euler-ir explore``: a whole step laid open on one page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from euler_ir.commands.common import add_json, add_target, print_json
+from euler_ir.inspect.explorer.collect import explore
+from euler_ir.inspect.user_graph import load_graph
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Write one HTML file in which the step is laid open: your source with the cost of each line, the text of every "
+        "stage and what each pass changed, the layers. It needs no server and nothing of the network."
+    )
+    add_target(parser)
+    parser.add_argument("-o", "--out", metavar="OUT.html", type=Path, help="the file to write")
+    add_json(parser)
+    parser.set_defaults(refuse=parser.error)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.out is None and not options.json:
+        options.refuse("say where to write the page, with -o OUT.html, or ask for --json")
+    exploration = explore(load_graph(options.target), options.target)
+    if options.out is not None:
+        from euler_ir.inspect.explorer.page import page
+
+        text = page(exploration)
+        options.out.write_text(text, encoding="utf-8")
+        if not options.json:
+            print(f"wrote {options.out}, {len(text.encode('utf-8')) / 1e6:.1f} MB")
+    if options.json:
+        print_json(exploration.record())
+    return 0

@@ -1,0 +1,194 @@
+// All that is known of what is selected, each fact a way to go on.
+
+const MOST_LINKS = 24;
+
+definePane({
+  name: "details",
+  title: "Selection",
+  slot: "details",
+  build() {},
+  update(pane, changed) {
+    if (!changed.has("select") && !changed.has("metric")) return;
+    pane.body.replaceChildren(...(selection.thing ? describe(selection.thing) : overview()));
+    pane.body.scrollTop = 0;
+  },
+});
+
+function describe({ kind, number }) {
+  const numbers = [...new Set(model.kinds[kind].values(number))];
+  const costs = kind === "kernel" ? kernelCosts(number) : costFacts(numbers);
+  const facts = [...FACTS[kind](number), ...costs, ...linkFacts(kind)];
+  return [
+    element("p", { class: "kind" }, KIND_NAMES[kind]),
+    element("h3", {}, model.kinds[kind].label(number)),
+    factList(facts),
+  ];
+}
+
+const KIND_NAMES = {
+  value: "Value",
+  line: "Line",
+  layer: "Layer",
+  group: "Fused group",
+  step: "Step of the plan",
+  kernel: "Kernel",
+  buffer: "Buffer",
+  rule: "Rule",
+};
+
+/** Pairs of a word and what it says; what says nothing is left out. */
+function factList(facts) {
+  const rows = facts.filter(([, said]) => said !== null && said !== "" && said?.length !== 0);
+  return element(
+    "dl",
+    {},
+    ...rows.flatMap(([word, said]) => [
+      element("dt", {}, word),
+      element("dd", {}, ...(Array.isArray(said) ? said : [said])),
+    ]),
+  );
+}
+
+function links(kind, numbers) {
+  const some = [...numbers].slice(0, MOST_LINKS).map((number) => link(kind, number));
+  if (numbers.length > MOST_LINKS)
+    some.push(
+      element("span", { class: "aside" }, `and ${plural(numbers.length - MOST_LINKS, "more").replace(/s$/, "")}`),
+    );
+  return some;
+}
+
+const FACTS = {
+  value(number) {
+    const { operator, type, operands, first, last, via } = model.values;
+    const users = model.standsFor(number).flatMap((each) => model.users[each]);
+    return [
+      ["operator", element("code", {}, operator[number])],
+      ["type", element("code", {}, type[number])],
+      ["made by", via?.[number].join(", ") ?? ""],
+      ["stages", `${first[number]} to ${last[number]}`],
+      ["operands", links("value", operands[number])],
+      ["read by", links("value", [...new Set(users)])],
+    ];
+  },
+  line(number) {
+    const { files, lines } = model.places;
+    const file = files[lines.file[number]];
+    return [
+      ["file", file.path],
+      ["text", element("code", {}, (file.text?.[lines.line[number] - 1] ?? "").trim())],
+    ];
+  },
+  layer: (number) => [["layers inside", model.layers.hasChildren[number] ? links("layer", childrenOf(number)) : ""]],
+  group(number) {
+    const group = model.plan.groups[number];
+    return [
+      ["kind", group.kind],
+      [
+        "loops",
+        group.frame.length
+          ? `${group.frame.join(" × ")}${group.reduced.length ? `, summed over axis ${group.reduced.join(", ")}` : ""}`
+          : "",
+      ],
+      ["runs inside of", group.inside === null ? "" : link("value", group.inside)],
+      ["reads", links("value", group.reads)],
+      ["writes", links("value", group.writes)],
+    ];
+  },
+  step(number) {
+    const step = model.plan.steps[number];
+    return [
+      ["phase", String(step.phase)],
+      ["groups", links("group", step.groups)],
+    ];
+  },
+  kernel(number) {
+    const { launches, kind, read, written, flops, slowest, steps } = model.plan.kernels[number];
+    const { ceilings } = model.figures;
+    const least =
+      ceilings && Math.max((read + written) / Math.max(ceilings.read, ceilings.triad), flops / ceilings.fma) / 1e9;
+    return [
+      ["kind", kind],
+      ["launches", readableCount(launches)],
+      [
+        "a launch",
+        `reads ${readableBytes(read)}, writes ${readableBytes(written)}${flops ? `, ${readableFlops(flops)}` : ""}`,
+      ],
+      ["FLOPs by byte", flops && read + written ? (flops / (read + written)).toPrecision(3) : ""],
+      ["of the limit", slowest && least ? `${((100 * least * launches) / slowest).toFixed(0)} %` : ""],
+      ["steps", links("step", steps)],
+    ];
+  },
+  rule(number) {
+    const { applied, rules } = model.rules;
+    const { doc, numerics } = rules[applied.rule[number]];
+    const show = () => setState({ stage: String(applied.stage[number]), view: "rules" });
+    return [
+      ["says", element("code", {}, doc)],
+      ["numerics", numerics],
+      ["stage", element("button", { class: "link", on: { click: show } }, String(applied.stage[number]))],
+    ];
+  },
+  buffer(number) {
+    const { type, place, bytes, offset, first, last } = model.plan.buffers[number];
+    const isArena = place === "arena";
+    return [
+      ["type", element("code", {}, type)],
+      ["size", readableBytes(bytes)],
+      ["place", isArena ? `arena, at ${readableCount(offset)}` : place],
+      ["phases", isArena ? `${first} to ${last}` : ""],
+    ];
+  },
+};
+
+const childrenOf = (number) =>
+  model.layers.paths.flatMap((path, other) => (path && parentOf(path) === model.layers.paths[number] ? [other] : []));
+
+function costFacts(numbers) {
+  return Object.entries(METRICS).flatMap(([name, { title, text }]) => {
+    const cost = model.cost(numbers, name);
+    return cost ? [[title.toLowerCase(), text(cost)]] : [];
+  });
+}
+
+function kernelCosts(number) {
+  const { launches, read, written, flops, seconds } = model.plan.kernels[number];
+  const all = { seconds, bytes: launches * (read + written), flops: launches * flops };
+  return Object.entries(METRICS).flatMap(([name, { title, text }]) =>
+    all[name] ? [[`all: ${title.toLowerCase()}`, text(all[name])]] : [],
+  );
+}
+
+/** What the selection is linked to of other kinds. */
+function linkFacts(kind) {
+  return ["line", "layer", "value", "group", "step", "kernel", "buffer"]
+    .filter((other) => other !== kind && !(kind === "kernel" && other === "step"))
+    .map((other) => {
+      if (other === "value" && !["line", "layer", "buffer", "rule"].includes(kind)) return [other, ""];
+      const flags = selection.flags[other];
+      const found = [...flags.keys()].filter((number) => flags[number]);
+      return [found.length > 1 ? `${other}s` : other, links(other, found)];
+    });
+}
+
+/** What is said while nothing is selected. */
+function overview() {
+  const { figures } = model;
+  return [
+    element(
+      "p",
+      { class: "note" },
+      "Select a line, a layer, an operator, a kernel or a buffer: what belongs to it lights up in every pane.",
+    ),
+    factList([
+      ["operators", `${readableCount(figures.built)} as built, ${readableCount(figures.operators)} after all passes`],
+      ["groups", readableCount(figures.groups)],
+      ["steps", `${readableCount(figures.steps)} in ${plural(figures.phases, "phase")}`],
+      ["kernels", `${readableCount(figures.kernels)}, launched ${readableCount(figures.launches)} times`],
+      ["moves", readableBytes(figures.bytes)],
+      ["computes", readableFlops(figures.flops)],
+      ["time", figures.seconds === null ? "" : readableSeconds(figures.seconds)],
+      ["memory", `${readableBytes(figures.memory)}, ${readableBytes(figures.arena)} of it in the arena`],
+    ]),
+  ];
+}
