@@ -7,6 +7,7 @@ from pathlib import Path
 
 from euler_ir.commands.common import add_json, add_target, print_json
 from euler_ir.inspect.explorer.collect import explore
+from euler_ir.inspect.profile import profile
 from euler_ir.inspect.user_graph import load_graph
 
 
@@ -17,6 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_target(parser)
     parser.add_argument("-o", "--out", metavar="OUT.html", type=Path, help="the file to write")
+    parser.add_argument("--profile", action="store_true", help="run the step and show where its time goes, too")
     add_json(parser)
     parser.set_defaults(refuse=parser.error)
 
@@ -24,7 +26,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.out is None and not options.json:
         options.refuse("say where to write the page, with -o OUT.html, or ask for --json")
-    exploration = explore(load_graph(options.target), options.target)
+    graph = load_graph(options.target)
+    exploration = explore(graph, options.target, profile(graph) if options.profile else None)
     if options.out is not None:
         from euler_ir.inspect.explorer.page import page
 

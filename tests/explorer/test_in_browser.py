@@ -155,6 +155,16 @@ def test_code_of_a_kernel_in_three_languages(mlp):
         assert mark in "\n".join(mlp.texts("#pane-kernels .code-row code"))
 
 
+def test_memory_by_line_and_in_place(mlp):
+    for name, mark in (("lines", "mlp.py:13"), ("decisions", "in place"), ("all", "parameter"), ("peak", "f32[")):
+        mlp.run(f"(() => {{ const which = document.querySelector('#slot-below select'); which.value = '{name}';"
+                "which.dispatchEvent(new Event('change')); })()")
+        assert any(mark in text for text in mlp.texts("#pane-memory .row")), name
+    mlp.click("#pane-memory .row")
+    mlp.wait("location.hash.includes('buffer:')")
+    assert mlp.texts("#pane-memory rect.chosen title")
+
+
 def test_lists_and_the_tree_by_arrow_keys(mlp):
     mlp.run("document.querySelector('#pane-source .list').focus()")
     mlp.press("ArrowDown", "ArrowDown")

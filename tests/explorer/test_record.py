@@ -10,6 +10,9 @@ import euler_ir as ei
 from euler_ir.compiler import lower
 from euler_ir.inspect.dump import dump
 from euler_ir.inspect.explorer.collect import explore
+from euler_ir.inspect.fusion import fusion
+from euler_ir.inspect.memory import memory
+from euler_ir.inspect.profile import profile
 from euler_ir.inspect.user_graph import load_graph
 from euler_ir.plan.work import work_of
 from euler_ir.text import parse_graph
@@ -168,9 +171,35 @@ def test_code_of_kernels_is_that_of_the_program(gpt2):
         assert modules or kernel["kind"] == "copy" or not kernel["flops"]
 
 
-def test_verdicts_are_those_of_the_fusion_report(gpt2):
-    from euler_ir.inspect.fusion import fusion
+def test_measured_times_add_up_to_those_of_the_profile():
+    graph = load_graph(MLP)
+    measured = profile(graph, steps=1)
+    record = explore(graph, measured=measured).record()
+    total = sum(float(task.seconds.mean()) for task in measured.tasks)
+    assert sum(record["values"]["seconds"]) == pytest.approx(total, rel=1e-4)
+    assert sum(kernel["seconds"] for kernel in record["plan"]["kernels"]) == pytest.approx(total)
+    assert record["figures"]["ceilings"]["fma"] > 0 and record["figures"]["seconds"] == measured.seconds
 
+
+def test_without_a_profile_nothing_says_a_time(gpt2):
+    _, record = gpt2
+    assert "seconds" not in record["values"] and record["figures"]["ceilings"] is None
+    assert {kernel["seconds"] for kernel in record["plan"]["kernels"]} == {None}
+
+
+def test_memory_is_that_of_the_memory_report(gpt2):
+    graph, record = gpt2
+    report, held, names = memory(graph), record["memory"], record["values"]["name"]
+    assert (held["in_use"], held["peak"], held["least"]) == (list(report.in_use), report.peak, report.least)
+    assert sum(holder["bytes"] for holder in held["holders"]) == sum(life.nbytes for life in report.at_peak())
+    assert all(record["plan"]["buffers"][number]["place"] == "arena" for number in held["at_peak"])
+    decisions = held["decisions"]
+    for number, decision in enumerate(report.decisions):
+        assert names[decisions["value"][number]] == decision.value
+        assert (decisions["reason"][number] < 0) == (decision.refusal is None)
+
+
+def test_verdicts_are_those_of_the_fusion_report(gpt2):
     graph, record = gpt2
     report, fused, names = fusion(graph), record["fusion"], record["values"]["name"]
     edges = fused["edges"]

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from euler_ir.compiler import lower
 from euler_ir.graph import Graph
 from euler_ir.inspect.explorer.costs import divided_costs
-from euler_ir.inspect.explorer.decisions import fusion_record
+from euler_ir.inspect.explorer.decisions import fusion_record, memory_record
 from euler_ir.inspect.explorer.generated import code_record
 from euler_ir.inspect.explorer.schedule import Schedule
 from euler_ir.inspect.explorer.stages import StageTexts
 from euler_ir.inspect.explorer.tables import Places, Values
 from euler_ir.inspect.fusion import fusion_of
+from euler_ir.inspect.memory import memory_of
 from euler_ir.inspect.profile import Profile
 from euler_ir.passes.instruments import Snapshots
 from euler_ir.plan.footprint import footprint
@@ -59,6 +60,7 @@ def explore(graph: Graph, target: str = "", measured: Profile | None = None) -> 
     for column, costs in divided_costs(schedule, ceilings and ceilings.least_seconds).items():
         if costs:
             values.set(column, texts.numbers, costs)
+    numbers = values.numbers
     parts = {
         "figures": _figures(graph, schedule, len(texts.stages), measured),
         "places": places.record(),
@@ -66,7 +68,8 @@ def explore(graph: Graph, target: str = "", measured: Profile | None = None) -> 
         "plan": schedule.record(texts.numbers),
         "rules": texts.rules_record(),
         "stages": {"stages": [stage.record() for stage in texts.stages], "text": texts.table.record()},
-        "fusion": fusion_record(fusion_of(stages), values.numbers),
+        "fusion": fusion_record(fusion_of(stages), numbers),
+        "memory": memory_record(memory_of(stages), numbers, places),
         "code": code_record(schedule),
     }
     return Exploration(graph.name, target, parts)

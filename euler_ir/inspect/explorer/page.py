@@ -11,7 +11,6 @@ import zlib
 from importlib import resources
 
 from euler_ir.inspect.explorer.collect import Exploration
-from euler_ir.plan.footprint import readable
 
 STYLES = ("base", "layout", "panes")
 SCRIPTS = (
@@ -26,21 +25,11 @@ def page(exploration: Exploration) -> str:
     pieces = {
         "title": html.escape(exploration.title),
         "target": html.escape(exploration.target),
-        "figures": "".join(f"<li><b>{amount}</b> {word}</li>" for amount, word in _figures(exploration)),
         "style": "\n".join(_file(f"{name}.css") for name in STYLES),
         "script": "\n".join(_file(f"{name}.js") for name in SCRIPTS),
         "parts": "\n".join(_part(name, record) for name, record in exploration.parts.items()),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda found: pieces[found.group(1)], _file("explorer.html"))
-
-
-def _figures(exploration: Exploration) -> list[tuple[str, str]]:
-    figures = exploration.parts["figures"]
-    return [
-        (f"{figures['operators']:,}", "operators"),
-        (f"{figures['steps']:,}", "steps"),
-        (readable(figures["memory"]), "memory"),
-    ]
 
 
 @functools.cache

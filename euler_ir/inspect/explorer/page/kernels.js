@@ -60,6 +60,12 @@ function orderKernels(pane) {
   pane.list.setCount(pane.order.length);
 }
 
+/** The loops of a kernel, which tell apart those of one name; the name of a product says its sizes itself. */
+function extentOf({ kind, groups }) {
+  const frame = kind === "kernel" && groups.length ? model.plan.groups[groups[0]].frame : [];
+  return element("span", { class: "aside" }, frame.length ? `  ${frame.join(" × ")}` : "");
+}
+
 function renderKernel(pane, number) {
   const kernel = model.plan.kernels[number];
   return [
@@ -68,7 +74,7 @@ function renderKernel(pane, number) {
       { class: "launches", title: plural(kernel.launches, "launch").replace(/launchs$/, "launches") },
       `${kernel.launches}×`,
     ),
-    element("span", { class: "kernel-name", title: kernel.name }, kernel.name),
+    element("span", { class: "kernel-name", title: kernel.name }, kernel.name, extentOf(kernel)),
     costCell(pane.costs[number], pane.most ? pane.costs[number] / pane.most : 0),
   ];
 }

@@ -6,57 +6,66 @@ definePane({
   slot: "below",
   linked: (flags) => sum(flags.buffer),
 
-  build(pane) {
+  async build(pane) {
     const { buffers } = model.plan;
+    pane.report = await part("memory");
     pane.arena = [...buffers.keys()].filter((number) => buffers[number].place === "arena" && buffers[number].bytes);
-    pane.peak = peakOf(pane.arena);
     pane.chart = element("div", { class: "arena" });
     pane.about = element("div", { class: "about" });
     pane.list = new WindowedList("Buffers", {
       height: 22,
-      classes: (row) => highlight("buffer", pane.rows[row]),
-      render: (row) => renderBuffer(pane, pane.rows[row]),
-      choose: (row) => choose("buffer", pane.rows[row]),
+      classes: (row) => highlight(...pane.shown.thing(pane.rows[row])),
+      render: (row) => pane.shown.render(pane, pane.rows[row]),
+      choose: (row) => choose(...pane.shown.thing(pane.rows[row])),
     });
     pane.which = element(
       "select",
-      { "aria-label": "Buffers shown", on: { change: () => showBuffers(pane) } },
-      element("option", { value: "peak" }, "at the peak"),
-      element("option", { value: "all" }, "all buffers"),
+      { "aria-label": "Listed", on: { change: () => listMemory(pane) } },
+      ...Object.entries(MEMORY_LISTS).map(([name, { title }]) => element("option", { value: name }, title)),
     );
     pane.tools.append(pane.which);
     pane.body.append(pane.chart, pane.about, pane.list.root);
     drawArena(pane);
-    showBuffers(pane);
+    listMemory(pane);
+    markMemory(pane);
   },
 
   update(pane, changed) {
-    if (!changed.has("select")) return;
-    for (const box of pane.chart.querySelectorAll("rect[data-buffer]")) {
-      box.setAttribute("class", `held ${highlight("buffer", Number(box.dataset.buffer))}`);
-    }
-    const linked = [...pane.chart.querySelectorAll("rect.linked, rect.chosen")];
-    linked.forEach((box) => box.parentNode.append(box)); // drawn last, so that they are seen
-    pane.list.draw();
-    if (selection.thing)
-      pane.list.reveal(pane.rows.flatMap((buffer, row) => (selection.flags.buffer[buffer] ? [row] : [])));
+    if (pane.report && changed.has("select")) markMemory(pane);
   },
 });
 
-/** The phase in which most bytes of the arena are in use, and how many; what lies in one place counts once. */
-function peakOf(arena) {
-  const { buffers } = model.plan;
-  let peak = { phase: 0, bytes: 0 };
-  for (let phase = 0; phase <= model.figures.phases; phase++) {
-    const places = new Map();
-    for (const number of arena) {
-      const { first, last, offset, bytes } = buffers[number];
-      if (first <= phase && phase <= last) places.set(offset, Math.max(bytes, places.get(offset) ?? 0));
-    }
-    const held = [...places.values()].reduce((total, bytes) => total + bytes, 0);
-    if (held > peak.bytes) peak = { phase, bytes: held };
+/** What the list can show: its rows, the thing that each is about, and how it is drawn. */
+const MEMORY_LISTS = {
+  peak: {
+    title: "at the peak",
+    rows: ({ report }) => report.at_peak,
+    thing: (row) => ["buffer", row],
+    render: renderBuffer,
+  },
+  lines: {
+    title: "at the peak, by line",
+    rows: ({ report }) => report.holders,
+    thing: ({ line }) => ["line", line],
+    render: renderHolder,
+  },
+  all: { title: "all buffers", rows: allBuffers, thing: (row) => ["buffer", row], render: renderBuffer },
+  decisions: {
+    title: "in place or not",
+    rows: allDecisions,
+    thing: ({ value }) => ["value", value],
+    render: renderDecision,
+  },
+};
+
+function markMemory(pane) {
+  for (const box of pane.chart.querySelectorAll("rect[data-buffer]")) {
+    box.setAttribute("class", `held ${highlight("buffer", Number(box.dataset.buffer))}`);
   }
-  return peak;
+  const linked = [...pane.chart.querySelectorAll("rect.linked, rect.chosen")];
+  linked.forEach((box) => box.parentNode.append(box)); // drawn last, so that they are seen
+  pane.list.draw();
+  pane.list.reveal(pane.rows.flatMap((thing, row) => (highlight(...pane.shown.thing(thing)) ? [row] : [])));
 }
 
 function drawArena(pane) {
@@ -91,39 +100,76 @@ function drawArena(pane) {
   }
   const peak = element(
     "i",
-    { class: "peak", style: `left:${((pane.peak.phase + 0.5) / phases) * 100}%` },
-    element("span", {}, `peak, phase ${pane.peak.phase}`),
+    { class: "peak", style: `left:${((pane.report.peak + 0.5) / phases) * 100}%` },
+    element("span", {}, `peak, phase ${pane.report.peak}`),
   );
-  if (pane.peak.phase > phases / 2) peak.classList.add("late");
+  if (pane.report.peak > phases / 2) peak.classList.add("late");
   pane.chart.replaceChildren(chart, peak);
 }
 
-function showBuffers(pane) {
-  const { buffers } = model.plan;
-  const { phase, bytes } = pane.peak;
-  const isPeak = pane.which.value === "peak";
-  pane.rows = isPeak
-    ? pane.arena.filter((number) => buffers[number].first <= phase && phase <= buffers[number].last)
-    : [...buffers.keys()];
-  pane.rows.sort((a, b) => buffers[b].bytes - buffers[a].bytes || a - b);
-  pane.most = Math.max(1, ...pane.rows.map((number) => buffers[number].bytes));
+function listMemory(pane) {
+  pane.shown = MEMORY_LISTS[pane.which.value];
+  pane.rows = pane.shown.rows(pane);
+  pane.most = Math.max(1, ...pane.rows.map((row) => row.bytes ?? model.plan.buffers[row].bytes));
   const outside = ["parameter", "state", "input", "output", "constant"].flatMap((place) => {
-    const held = buffers.reduce((total, buffer) => total + (buffer.place === place ? buffer.bytes : 0), 0);
+    const held = model.plan.buffers.reduce((total, buffer) => total + (buffer.place === place ? buffer.bytes : 0), 0);
     return held ? [`${place} ${readableBytes(held)}`] : [];
   });
   pane.about.replaceChildren(
     element("b", {}, `arena ${readableBytes(model.figures.arena)}`),
-    element("span", {}, `${readableBytes(bytes)} in use at the peak`),
+    element("span", {}, `least possible ${readableBytes(pane.report.least)}`),
     element("span", { class: "aside", title: outside.join(", ") }, outside.slice(0, 2).join(", ")),
   );
   pane.list.setCount(pane.rows.length);
 }
 
+function allBuffers() {
+  const { buffers } = model.plan;
+  return [...buffers.keys()].sort((a, b) => buffers[b].bytes - buffers[a].bytes || a - b);
+}
+
+/** Decisions on places, those that found none first, and of these the largest. */
+function allDecisions({ report }) {
+  const { value, source, kind, bytes, reason } = report.decisions;
+  const rows = [...value.keys()].map((at) => ({
+    value: value[at],
+    source: source[at],
+    kind: kind[at],
+    bytes: bytes[at],
+    reason: report.reasons[reason[at]],
+  }));
+  return rows.sort((a, b) => Boolean(b.reason) - Boolean(a.reason) || b.bytes - a.bytes || a.value - b.value);
+}
+
+const memoryCost = (pane, bytes) =>
+  element("span", { class: "cost", style: `--share:${(bytes / pane.most).toFixed(3)}` }, readableBytes(bytes));
+
 function renderBuffer(pane, number) {
   const { name, type, bytes, place } = model.plan.buffers[number];
   return [
-    element("span", { class: "kernel-name", title: name }, name),
+    element("span", { class: "kernel-name", title: heldFor(pane, number) }, name),
     element("code", { class: "aside" }, place === "arena" ? type : `${place} ${type}`),
-    element("span", { class: "cost", style: `--share:${(bytes / pane.most).toFixed(3)}` }, readableBytes(bytes)),
+    memoryCost(pane, bytes),
+  ];
+}
+
+const heldFor = (pane, number) =>
+  pane.report.held_for[number] ? `until it is read by ${pane.report.held_for[number]}` : "";
+
+function renderHolder(pane, { line, buffers, bytes }) {
+  return [
+    element("span", { class: "kernel-name" }, line < 0 ? "no line" : model.kinds.line.label(line)),
+    element("span", { class: "aside" }, plural(buffers, "buffer")),
+    memoryCost(pane, bytes),
+  ];
+}
+
+function renderDecision(pane, { value, source, bytes, reason }) {
+  const into = source >= 0 ? ` over ${model.values.name[source]}` : "";
+  const said = reason ? `not in place${into}: ${reason.why}` : `in place${into}`;
+  return [
+    element("code", {}, valueName(model.values.name[value])),
+    element("span", { class: "kernel-name aside", title: reason?.hint ?? "" }, said),
+    memoryCost(pane, bytes),
   ];
 }
