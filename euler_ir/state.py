@@ -115,13 +115,28 @@ def _owned(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return owned
 
 
+def block_offsets(graph: Graph) -> dict[str, int]:
+    """The byte at which each parameter and state begins in the block of a State that ``graph`` alone has begun."""
+    return _placed(_types(graph))[0]
+
+
+def _types(graph: Graph) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    return {
+        leaf.op.attributes["name"]: (leaf.shape, leaf.dtype.numpy) for leaf in (*graph.parameters, *graph.states)
+    }
+
+
 def _zeros(types: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> dict[str, np.ndarray]:
-    """Zeros of each shape and dtype, each beginning on a cache line of one block: in huge pages, most arrays would end
-    in the middle of one.
-    """
+    """Zeros of each shape and dtype in one block: in huge pages, most arrays would end in the middle of one."""
+    places, end = _placed(types)
+    block = allocate_pages(end)
+    return {name: np.ndarray(shape, dtype, block, places[name]) for name, (shape, dtype) in types.items()}
+
+
+def _placed(types: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> tuple[dict[str, int], int]:
+    """Where each array begins, on a cache line, and where the block ends."""
     places, end = {}, 0
     for name, (shape, dtype) in types.items():
         places[name] = end
         end += -(-math.prod(shape) * dtype.itemsize // 64) * 64
-    block = allocate_pages(end)
-    return {name: np.ndarray(shape, dtype, block, places[name]) for name, (shape, dtype) in types.items()}
+    return places, end

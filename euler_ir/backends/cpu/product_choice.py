@@ -41,6 +41,18 @@ def is_for_openblas(step: MatmulStep, seconds: Callable[[Plan, bool], float]) ->
     return found is not None and found["openblas"] < _MARGIN * found["generated"]
 
 
+def known_choice(step: MatmulStep) -> bool | None:
+    """What `is_for_openblas` says without trying anything; None when it would."""
+
+    def untried(plan: Plan, by_openblas: bool) -> float:
+        raise LookupError
+
+    try:
+        return is_for_openblas(step, untried)
+    except LookupError:
+        return None
+
+
 def _signature(step: MatmulStep) -> str:
     views = " ".join(f"{view.leading}{'T' * view.transposed}" for view in (step.left, step.right, step.result))
     return f"{step.dtype} {step.batch} {step.rows} {step.inner} {step.columns} {views}"

@@ -27,6 +27,7 @@ from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MadeOperand,
 STEP_SYMBOL = "eir_step"
 
 HEADER = 4  # pointers before those of the buffers
+_TURNS = 1 << 16
 _TIMESPEC = "[2 x i64]"  # seconds and nanoseconds
 
 _SHARE = """
@@ -38,6 +39,17 @@ define internal i64 @eir_share(i64 %tasks, i32 %part, i32 %parts) alwaysinline {
   ret i64 %share
 }
 """
+
+
+def share(tasks: int, part: int, parts: int) -> int:
+    """Where the share of ``part`` begins when ``tasks`` are dealt to ``parts``: what ``eir_share`` computes."""
+    return tasks * part // parts
+
+
+def owner_of(task: int, tasks: int, turn: int, threads: int) -> int:
+    """The thread that runs ``task`` of the ``tasks`` of a step whose turn is ``turn``."""
+    part = next(part for part in range(threads) if task < share(tasks, part + 1, threads))
+    return (part - turn % _TURNS) % threads
 
 
 @dataclass(frozen=True)
@@ -67,6 +79,8 @@ class StepWriter:
         self.for_openblas = for_openblas
         self.timed = timed
         self.marks: list[Mark] = []
+        #: The turn of each step, by its ``id``, and number of its nest: with it `owner_of` says who runs a task.
+        self.turns: dict[tuple[int, int], int] = {}
         self.nests = NestModules()
         self.products = ProductModules(threads)
         self.attentions = AttentionModules()
@@ -179,6 +193,7 @@ class StepWriter:
         tasks = task_count(nest)
         if not tasks:
             return turn
+        self.turns[id(step), position] = turn
         symbol = self.nests.add(nest, step.shared[position])
         self.parameters[symbol] = "i64, i64" + ", ptr" * (1 + len(nest.parameters))
         begin, end = self._share(tasks, turn)
@@ -192,7 +207,7 @@ class StepWriter:
         """Registers with the first and the last (excluded) of ``tasks`` for this thread, counted from ``turn``."""
         shifted, part, after, begin, end = (self._name(stem) for stem in ("s", "part", "after", "begin", "end"))
         self.lines += [
-            f"  {shifted} = add i32 %thread, {turn % (1 << 16)}",
+            f"  {shifted} = add i32 %thread, {turn % _TURNS}",
             f"  {part} = urem i32 {shifted}, %threads",
             f"  {after} = add i32 {part}, 1",
             f"  {begin} = call i64 @eir_share(i64 {tasks}, i32 {part}, i32 %threads)",
@@ -260,6 +275,7 @@ class StepWriter:
         return function
 
     def _attention(self, step: AttentionStep, turn: int) -> int:
+        self.turns[id(step), 0] = turn
         tasks = self.attentions.function(step).tasks(step)
         begin, end = self._share(tasks, turn)
         views = (*step.operands, *step.results)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from euler_ir.backends.cpu.hoist import indices
 from euler_ir.backends.cpu.jit import vector_bytes
@@ -75,6 +76,34 @@ def task_count(nest: Nest) -> int:
     for axis in nest.axes[:-1]:
         tasks *= -(-axis.extent // nest_width(nest)) if axis == rows else axis.extent
     return tasks
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Where a point is computed: by which of the `task_count` tasks, and in which of the ``width`` lanes of its vector,
+    number ``vector`` along the last axis; ``masked`` says that the vector is not full.
+    """
+
+    task: int
+    vector: int
+    lane: int
+    width: int
+    masked: bool
+
+
+def lane_of(nest: Nest, point: Mapping[Axis, int]) -> Lane:
+    """Where the function of ``nest`` computes ``point``, a position on each of its axes."""
+    width = nest_width(nest)
+    rows, task, inner = tile_of(nest) if nest.vector and nest.axes else None, 0, nest.axes[-1] if nest.axes else None
+    for axis in nest.axes[:-1] if width > 1 else nest.axes:
+        count, position = (-(-axis.extent // width), point[axis] // width) if axis == rows else (axis.extent, point[axis])
+        task = task * count + position
+    if width == 1:
+        return Lane(task, 0, 0, 1, False)
+    vector, lane = divmod(point[inner], width)
+    size = vectors_per_task(nest)
+    task = task * -(-vector_count(nest) // size) + vector // size
+    return Lane(task, vector, lane, width, point[inner] >= inner.extent // width * width)
 
 
 def _reduces(body: tuple[Statement, ...]) -> bool:

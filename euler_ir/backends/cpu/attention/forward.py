@@ -12,6 +12,11 @@ from euler_ir.backends.cpu.attention.tiles import number, step
 from euler_ir.backends.cpu.writer import Register, constant
 
 
+def dealt(turn: int, blocks: int) -> int:
+    """The block of queries of a turn: what `ForwardWriter._dealt` computes."""
+    return blocks - 1 - turn // 2 if turn % 2 else turn // 2
+
+
 class ForwardWriter(AttentionWriter):
     """Output and logsumexp. Maxima and sums over keys are taken lane by lane."""
 

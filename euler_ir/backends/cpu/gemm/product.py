@@ -75,6 +75,58 @@ def choose_grid(tile: Tile, rows: int, columns: int, threads: int) -> tuple[int,
     return min(((parts, threads // parts) for parts in range(1, threads + 1) if threads % parts == 0), key=cost)
 
 
+@dataclass(frozen=True)
+class Piece:
+    """The part of a product that one thread computes as one: some rows and columns of item ``item`` of the batch."""
+
+    thread: int
+    item: int
+    rows: range
+    columns: range
+
+
+def pieces(tile: Tile, grid: tuple[int, int], items: int, rows: int, columns: int, threads: int) -> list[Piece]:
+    """Who computes what, as the function of `product_ir` shares the units of ``grid`` parts of each item."""
+    row_parts, column_parts = grid
+    parts, units = row_parts * column_parts, items * row_parts * column_parts
+    found = []
+    for thread in range(threads):
+        for unit in range(units * thread // threads, units * (thread + 1) // threads):
+            row_part, column_part = divmod(unit % parts, column_parts)
+            spans = _part(rows, tile.rows, row_part, row_parts), _part(columns, tile.columns, column_part, column_parts)
+            found.append(Piece(thread, unit // parts, *spans))
+    return found
+
+
+def _part(size: int, unit: int, part: int, parts: int) -> range:
+    """What `_ProductWriter._part` computes: an even part, of whole tiles."""
+    tiles = (size + unit - 1) // unit
+    first, last = (min(tiles * number // parts * unit, size) for number in (part, part + 1))
+    return range(first, last)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Where an element of an operand is packed: in which block along its lines and along the inner axis, in which panel
+    of the block, at which step of the panel and which place of the step; the place is the line within a register tile.
+    """
+
+    line_block: int
+    inner_block: int
+    panel: int
+    step: int
+    place: int
+
+
+def panel_of(line: int, inner: int, begin: int, width: int, block_lines: int, block_inner: int) -> Panel:
+    """Where element (``line``, ``inner``) of an operand is packed, in a piece whose lines begin at ``begin``; panels are
+    ``width`` lines wide. Lines are the rows of the left operand, or the columns of the right one.
+    """
+    line_block, rest = divmod(line - begin, block_lines)
+    panel, place = divmod(rest, width)
+    return Panel(line_block, inner // block_inner, panel, inner % block_inner, place)
+
+
 def _up(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
