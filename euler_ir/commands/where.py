@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+from collections.abc import Iterator, Sequence
 
 from euler_ir.commands.common import add_json, add_target, count, print_json
 from euler_ir.inspect.find import short
+from euler_ir.inspect.touches import LOOKED_AT, Touch
 from euler_ir.inspect.user_graph import load_graph
-from euler_ir.inspect.where import LOOKED_AT, Touch, Where, where
+from euler_ir.inspect.where import Where, where
+
+
+_AS = {"loops": "by", "matmul": "as", "attention": "as", "copy": "by"}
+_LABELS = {
+    "head": "head",
+    "query_block": "block of queries",
+    "block_place": "place",
+    "key_tile": "tile of keys",
+    "tile_row": "row",
+}
+"""What is said of a point of attention."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,9 +50,9 @@ def run(options: argparse.Namespace) -> int:
         print_json(found.record())
         return 0
     print("\n".join(_element(found)))
-    for touch in found.touches:
+    for step in _steps(found.touches):
         print()
-        print("\n".join(_touch(touch)))
+        print("\n".join(step))
     if not found.touches:
         print("\nno loop and no call of the step touches it")
     return 0
@@ -60,24 +74,34 @@ def _element(found: Where) -> list[str]:
     return lines
 
 
-def _touch(touch: Touch) -> list[str]:
-    line = f"  {short(touch.locations[0])}" if touch.locations else ""
-    more = f" and {len(touch.locations) - 1} more" if len(touch.locations) > 1 else ""
-    scope = f" in {touch.scope}" if touch.scope else ""
-    lines = [
-        f"{touch.half}, phase {touch.phase}: {touch.name}{scope}{line}{more}",
-        f"  {touch.access} by {touch.role}: {touch.code}",
-    ]
-    number = f"{touch.count:,} point{'s' * (touch.count != 1)}" if touch.complete else f"more than {touch.count:,} points"
-    spans = ", ".join(_span(name, span, dict(touch.axes)[name]) for name, span in touch.spans.items())
-    lines.append(f"  at {number}" + (f": {spans}" if spans else ""))
-    if touch.by_data:
-        lines.append(f"  {', '.join(touch.by_data)} is read from memory: only where it has this value")
-    if touch.threads:
+def _steps(touches: Sequence[Touch]) -> Iterator[list[str]]:
+    """The lines of each step; accesses that happen at the same points, such as a load and a store, share theirs."""
+    for (phase, _, half, name), alike in itertools.groupby(touches, lambda t: (t.phase, t.step, t.half, t.name)):
+        alike = list(alike)
+        at, others = alike[0].locations[:1], len(alike[0].locations) - 1
+        place = "".join(f"  {short(location)}" for location in at) + (f" and {others} more" if others > 0 else "")
+        scope = f" in {alike[0].scope}" if alike[0].scope else ""
+        lines = [f"{half}, phase {phase}: {name}{scope}{place}"]
+        for points, together in itertools.groupby(alike, _points):
+            lines += [f"  {touch.access} {_AS[touch.kind]} {touch.role}: {touch.code}" for touch in together]
+            lines += points
+        yield lines
+
+
+def _points(touch: Touch) -> list[str]:
+    """Where in its loops an access happens, on which thread and in which lane."""
+    number = f"{'' if touch.complete else 'more than '}{touch.count:,} point{'s' * (touch.count != 1)}"
+    axes = dict(touch.axes)
+    spans = ", ".join(_span(name, span, axes[name]) for name, span in touch.spans.items() if name not in touch.by_data)
+    lines = [f"    at {number}" + (f": {spans}" if spans else "")]
+    for name in touch.by_data:
+        low, high = touch.spans[name]
+        lines.append(f"    where the index that is read is {low}" + (f" .. {high}" if high > low else ""))
+    if touch.count > 1 and touch.threads:
         looked = f", of {LOOKED_AT} points looked at" if touch.count > LOOKED_AT else ""
-        lines.append(f"  thread{'s' * (len(touch.threads) > 1)} {', '.join(map(str, touch.threads))}{looked}")
-    for point in touch.points if touch.count > 1 else touch.points[:1]:
-        lines += _point(point, touch.count > 1)
+        lines.append(f"    thread{'s' * (len(touch.threads) > 1)} {', '.join(map(str, touch.threads))}{looked}")
+    for point in touch.points:
+        lines += _point(point, touch)
     return lines
 
 
@@ -88,10 +112,10 @@ def _span(name: str, span: tuple[int, int], extent: int) -> str:
     return f"{name} in {low} .. {high}" + (" (all)" if high - low + 1 == extent else "")
 
 
-def _point(point: dict, many: bool) -> list[str]:
+def _point(point: dict, touch: Touch) -> list[str]:
     """The machine's part of one point: which thread, which lane or tile."""
-    at = ", ".join(f"{name} = {position}" for name, position in point["at"].items())
-    where = f"  {at}: " if many else "  "
+    at = ", ".join(f"{name} = {position}" for name, position in point["at"].items() if name not in touch.by_data)
+    where = f"      {at}: " if touch.count > 1 else "    "
     if "library" in point:
         return [f"{where}inside of {point['library']}"]
     if "places" in point:
@@ -100,12 +124,8 @@ def _point(point: dict, many: bool) -> list[str]:
     if "task" in point:
         words.append(f"task {point['task']}")
     if "lane" in point:
-        masked = ", a vector that is not full" if point["masked"] else ""
-        words.append(f"lane {point['lane']} of {point['lanes']}{masked}")
-    for name, label in (("head", "head"), ("query_block", "block of queries"), ("block_place", "place"),
-                        ("key_tile", "tile of keys"), ("tile_row", "row")):  # fmt: skip
-        if name in point:
-            words.append(f"{label} {point[name]}")
+        words.append(f"lane {point['lane']} of {point['lanes']}" + (", of a vector that is not full" * point["masked"]))
+    words += [f"{label} {point[name]}" for name, label in _LABELS.items() if name in point]
     return [where + ", ".join(words)]
 
 
@@ -114,5 +134,6 @@ def _place(place: dict) -> str:
     piece = f"thread {place['thread']} (rows {rows}, columns {columns})"
     if "panel" in place:
         block = f"block {place['line_block']}, {place['inner_block']} inward"
-        return f"{piece}: packed in {block}: panel {place['panel']}, step {place['panel_step']}, place {place['panel_place']}"
+        panel = f"panel {place['panel']}, step {place['panel_step']}, place {place['panel_place']}"
+        return f"{piece}: packed in {block}: {panel}"
     return f"{piece}: register tile row {place['tile_row']}, vector {place['vector']}, lane {place['lane']}"

@@ -6,6 +6,7 @@ bounds of a single point are its value, so the answer is exact; the boxes are ke
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,12 +52,12 @@ class Solutions:
         total = self.count
         if total <= most:
             return list(self.points())
-        sizes = np.array([math.prod(map(int, box)) for box in self.high - self.low + 1], object)
-        ends = np.cumsum(sizes)
+        sizes = [math.prod(map(int, box)) for box in self.high - self.low + 1]
+        ends = list(itertools.accumulate(sizes))
         chosen = []
         for rank in sorted({number * (total - 1) // max(most - 1, 1) for number in range(most)}):
-            box = next(n for n, end in enumerate(ends) if rank < end) if len(ends) < 64 else int(np.searchsorted(ends, rank, "right"))
-            rest, point = rank - int(ends[box] - sizes[box]), {}
+            box = bisect.bisect_right(ends, rank)
+            rest, point = rank - (ends[box] - sizes[box]), {}
             for axis, low, high in reversed(list(zip(self.axes, self.low[box].tolist(), self.high[box].tolist()))):
                 rest, step = divmod(rest, high - low + 1)
                 point[axis] = low + step

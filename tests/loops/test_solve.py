@@ -73,6 +73,15 @@ def test_what_is_too_much_is_said(monkeypatch):
     assert not solutions.complete and solutions.count < 1024
 
 
+def test_points_are_spread_over_all():
+    i, j = Axis("i", 3), Axis("j", 100)
+    solutions = solve(Index.of(j) % 4, 1, (i, j))
+    every = list(solutions.points())
+    spread = solutions.spread(5)
+    assert spread[0] == every[0] and spread[-1] == every[-1] and len(spread) == 5 and all(p in every for p in spread)
+    assert solutions.spread(1000) == every and solutions.spread(1) == every[:1]
+
+
 @pytest.mark.parametrize("most", [0, 1, 3])
 def test_some_points(most):
     i = Axis("i", 4096)

@@ -104,7 +104,7 @@ class Placement:
         return divmod(key, KEYS_PER_TILE)
 
     def query_block(self, step: AttentionStep, query: int) -> tuple[int, int] | None:
-        """The block of queries that ``query`` is in, and its place there; None in the gradient, where heads are whole."""
+        """The block of queries that ``query`` is in, and its place there; None in the gradient: heads are whole."""
         block = self._writer.attentions.function(step).block
         return None if block is None else divmod(query, block)
 

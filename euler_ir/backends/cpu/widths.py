@@ -94,12 +94,13 @@ class Lane:
 def lane_of(nest: Nest, point: Mapping[Axis, int]) -> Lane:
     """Where the function of ``nest`` computes ``point``, a position on each of its axes."""
     width = nest_width(nest)
-    rows, task, inner = tile_of(nest) if nest.vector and nest.axes else None, 0, nest.axes[-1] if nest.axes else None
+    rows, task = tile_of(nest), 0
     for axis in nest.axes[:-1] if width > 1 else nest.axes:
-        count, position = (-(-axis.extent // width), point[axis] // width) if axis == rows else (axis.extent, point[axis])
-        task = task * count + position
+        size = width if axis == rows else 1
+        task = task * -(-axis.extent // size) + point[axis] // size
     if width == 1:
         return Lane(task, 0, 0, 1, False)
+    inner = nest.axes[-1]
     vector, lane = divmod(point[inner], width)
     size = vectors_per_task(nest)
     task = task * -(-vector_count(nest) // size) + vector // size

@@ -119,8 +119,8 @@ class Panel:
 
 
 def panel_of(line: int, inner: int, begin: int, width: int, block_lines: int, block_inner: int) -> Panel:
-    """Where element (``line``, ``inner``) of an operand is packed, in a piece whose lines begin at ``begin``; panels are
-    ``width`` lines wide. Lines are the rows of the left operand, or the columns of the right one.
+    """Where element (``line``, ``inner``) of an operand is packed, in a piece whose lines begin at ``begin``; panels
+    are ``width`` lines wide. Lines are the rows of the left operand, or the columns of the right one.
     """
     line_block, rest = divmod(line - begin, block_lines)
     panel, place = divmod(rest, width)
