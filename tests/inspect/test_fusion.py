@@ -114,8 +114,9 @@ def test_bytes_are_those_of_the_elements_that_a_nest_loads(seed):
 
 def edge_of(graph, value, reader):
     """The edge from the only ``value`` operator (or leaf) to the ``reader`` operator."""
-    report = fusion(graph)
-    (found,) = [e for e in report.edges if e.value.rpartition("%")[2].startswith(value) and e.operator == reader]
+    stages = lower(graph)
+    made = {name for each, name in value_names(stages.optimized).items() if each.op.name == value}
+    (found,) = [edge for edge in fusion_of(stages).edges if edge.value in made and edge.operator == reader]
     return found
 
 
