@@ -102,7 +102,11 @@ class PassError(EulerError):
 
 
 class VerifyError(EulerError):
-    """A graph, kernel or plan that breaks a rule of its level."""
+    """A graph, kernel or plan that breaks a rule of its level; ``subject`` is the part that does, where one is known."""
+
+    def __init__(self, message: str, *, subject: object = None, **rest) -> None:
+        super().__init__(message, **rest)
+        self.subject = subject
 
 
 class ParseError(EulerError):

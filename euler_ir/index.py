@@ -54,7 +54,7 @@ class Quotient:
     divisor: int
 
     def __str__(self) -> str:
-        return f"({self.dividend}) // {self.divisor}"
+        return f"{_grouped(self.dividend)} floordiv {self.divisor}"
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -70,7 +70,7 @@ class Remainder:
     divisor: int
 
     def __str__(self) -> str:
-        return f"({self.dividend}) % {self.divisor}"
+        return f"{_grouped(self.dividend)} mod {self.divisor}"
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -254,6 +254,12 @@ class Index:
         return total
 
 
+def _grouped(index: Index) -> str:
+    """``index`` as text, in parentheses unless it is one axis or dynamic index."""
+    alone = index.constant == 0 and len(index.terms) == 1 and index.terms[0][1] == 1
+    return str(index) if alone and isinstance(index.terms[0][0], (Axis, Dynamic)) else f"({index})"
+
+
 def _product(factor: int, atom: Atom) -> str:
     if factor == 1:
         return str(atom)
@@ -298,7 +304,7 @@ class Multiple:
     divisor: int
 
     def __str__(self) -> str:
-        return f"({self.index}) % {self.divisor} == 0"
+        return f"{_grouped(self.index)} mod {self.divisor} == 0"
 
 
 Condition = Bound | Multiple

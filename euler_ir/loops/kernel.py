@@ -8,6 +8,7 @@ seen outside of it, but for its reductions.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 from euler_ir.dtypes import DType
@@ -38,11 +39,25 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Constant:
-    """``result`` is ``value``, a Python number that ``dtype`` holds exactly."""
+    """``result`` is ``value``, a Python number that ``dtype`` holds exactly. Equal ones have equal bits."""
 
     result: str
     dtype: DType
     value: bool | int | float
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple:
+        return self.result, self.dtype, _bits(self.dtype, self.value)
+
+
+def _bits(dtype: DType, number: bool | int | float) -> bytes | int:
+    """What tells apart numbers of ``dtype``: 0.0 and -0.0 differ, a NaN equals itself, and 1 is 1.0."""
+    return struct.pack("<d", number) if dtype.is_float else number
 
 
 @dataclass(frozen=True)
@@ -125,12 +140,24 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Carry:
-    """A value passed from iteration to iteration: ``name`` inside the loop, ``initial`` at first, then ``update``."""
+    """A value passed from iteration to iteration: ``name`` inside the loop, ``initial`` at first, then ``update``.
+
+    Equal ones begin with equal bits.
+    """
 
     name: str
     dtype: DType
     initial: bool | int | float
     update: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Carry) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple:
+        return self.name, self.dtype, _bits(self.dtype, self.initial), self.update
 
 
 @dataclass(frozen=True)

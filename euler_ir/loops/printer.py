@@ -1,8 +1,12 @@
-"""Loop IR as text: complete and stable. ``structural_key`` is the same text with every name replaced by its number."""
+"""Loop IR as text: complete and stable. ``parser`` reads it back.
+
+``structural_key`` is the text of a nest with every name replaced by its number.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 
 from euler_ir.dtypes import DType
 from euler_ir.index import Axis, Bound, Condition, Dynamic, Index, Multiple
@@ -21,17 +25,47 @@ from euler_ir.loops.kernel import (
     Statement,
     Store,
 )
+from euler_ir.text.literals import format_number
+from euler_ir.text.printer import VERSION
+from euler_ir.text.reader import word
+
+
+KEYWORDS = ("floordiv", "mod", "if", "and", "store", "loop")
+"""Words that may follow an index: an axis of such a name is quoted."""
 
 
 def print_kernel(kernel: Kernel) -> str:
-    """``kernel`` as text, one statement a line."""
-    nests = ("\n".join(_Printer(_Names(), 1).nest(nest, "")) for nest in kernel.nests)
-    return "\n".join((f"kernel @{kernel.name} {{", *nests, "}", ""))
+    """``kernel`` as the text of a file, one statement a line."""
+    return print_kernels((kernel,))
 
 
-def print_nest(nest: Nest, name: str = "") -> str:
-    """``nest`` as text, headed by ``name`` if there is one."""
-    return "\n".join((*_Printer(_Names(), 0).nest(nest, name), ""))
+def print_kernels(kernels: Sequence[Kernel], comments: Sequence[str] = ()) -> str:
+    """The text of a file of ``kernels``, each below its own of ``comments`` where these are given."""
+    lines = [f"eir {VERSION}"]
+    for number, kernel in enumerate(kernels):
+        lines += [f"// {comments[number]}"] if comments else []
+        lines.append(f"kernel @{word(kernel.name)} {{")
+        for nest in kernel.nests:
+            lines += _Printer(_Names(), 1).nest(nest)
+        lines.append("}")
+    return "\n".join((*lines, ""))
+
+
+def print_part(part: Statement | Nest | Buffer | Carry | Reduction) -> str:
+    """How messages show a part of a kernel: as its text has it; of a loop or a nest the first line."""
+    printer = _Printer(_Names(), 0)
+    match part:
+        case Nest():
+            return printer.head(part)
+        case Buffer():
+            return printer.buffer(part)
+        case Carry():
+            return printer.carry(part)
+        case Reduction():
+            return printer.reduction(part)
+        case Loop():
+            return printer.loop_head(part)
+    return printer.statement(part)
 
 
 def structural_key(nest: Nest) -> str:
@@ -39,23 +73,23 @@ def structural_key(nest: Nest) -> str:
 
     It is equal for two nests exactly if they differ in nothing but names, so that they need the same code.
     """
-    return "\n".join(_Printer(_Numbers(), 0).nest(nest, ""))
+    return "\n".join(_Printer(_Numbers(), 0).nest(nest))
 
 
 class _Names:
-    """Every name as it is."""
+    """Every name as it is, in quotes where that is no plain word."""
 
     def buffer(self, name: str) -> str:
-        return name
+        return word(name)
 
     def scalar(self, name: str) -> str:
-        return name
+        return word(name)
 
     def declare(self, axes: Iterable[Axis]) -> None:
         """Called where a nest or a loop brings its axes into scope."""
 
     def axis(self, axis: Axis) -> Axis:
-        return axis
+        return Axis(json.dumps(axis.name) if axis.name in KEYWORDS else word(axis.name), axis.extent)
 
 
 class _Numbers(_Names):
@@ -90,18 +124,20 @@ class _Printer:
         self._depth = depth
         self._lines: list[str] = []
 
-    def nest(self, nest: Nest, name: str) -> list[str]:
-        parameters = ", ".join(self._buffer(buffer) for buffer in nest.parameters)
-        over = f" for {self._axes(nest.axes)}" if nest.axes else ""
-        head = f"nest @{name} " if name else "nest "
-        self._line(f"{head}({parameters}){over}{_flag(nest.vector)} {{")
+    def nest(self, nest: Nest) -> list[str]:
+        self._line(self.head(nest))
         self._depth += 1
         for buffer in nest.locals:
-            self._line(self._buffer(buffer))
+            self._line(self.buffer(buffer))
         self._body(nest.body)
         self._depth -= 1
         self._line("}")
         return self._lines
+
+    def head(self, nest: Nest) -> str:
+        parameters = ", ".join(self.buffer(buffer) for buffer in nest.parameters)
+        over = f" for {self._axes(nest.axes)}" if nest.axes else ""
+        return f"nest ({parameters}){over}{_flag(nest.vector)} {{"
 
     def _line(self, text: str) -> None:
         self._lines.append("  " * self._depth + text)
@@ -111,19 +147,23 @@ class _Printer:
             if isinstance(statement, Loop):
                 self._loop(statement)
             else:
-                self._line(self._statement(statement))
+                self._line(self.statement(statement))
+
+    def loop_head(self, loop: Loop) -> str:
+        over = f" {self._axes(loop.axes)}" if loop.axes else ""
+        carries = ", ".join(self.carry(carry) for carry in loop.carries)
+        return f"loop{over}{_flag(loop.vector)}{' carry ' + carries if carries else ''} {{"
 
     def _loop(self, loop: Loop) -> None:
-        carries = ", ".join(self._carry(carry) for carry in loop.carries)
-        self._line(f"loop {self._axes(loop.axes)}{_flag(loop.vector)}{' carry ' + carries if carries else ''} {{")
+        self._line(self.loop_head(loop))
         self._depth += 1
         self._body(loop.body)
         self._depth -= 1
         results = [f"next {self._scalar(carry.name)} = {self._scalar(carry.update)}" for carry in loop.carries]
-        results += [self._reduction(reduction) for reduction in loop.reductions]
+        results += [self.reduction(reduction) for reduction in loop.reductions]
         self._line(" ".join(("}", ", ".join(results))).rstrip())
 
-    def _statement(self, statement: Statement) -> str:
+    def statement(self, statement: Statement) -> str:
         match statement:
             case Constant(result, dtype, value):
                 return f"{self._typed(result, dtype)} = constant {_number(dtype, value)}"
@@ -143,17 +183,17 @@ class _Printer:
                 place = f"%{self._names.buffer(buffer)}[{self._index(index)}]"
                 return f"store {place} {'+=' if accumulate else '='} {self._scalar(value)}"
 
-    def _buffer(self, buffer: Buffer) -> str:
+    def buffer(self, buffer: Buffer) -> str:
         return f"{buffer.role} %{self._names.buffer(buffer.name)}: {buffer.dtype}[{buffer.size}]"
 
     def _axes(self, axes: tuple[Axis, ...]) -> str:
         self._names.declare(axes)
         return ", ".join(f"{self._names.axis(axis)} in {axis.extent}" for axis in axes)
 
-    def _carry(self, carry: Carry) -> str:
+    def carry(self, carry: Carry) -> str:
         return f"{self._typed(carry.name, carry.dtype)} = {_number(carry.dtype, carry.initial)}"
 
-    def _reduction(self, reduction: Reduction) -> str:
+    def reduction(self, reduction: Reduction) -> str:
         return f"{reduction.combine} {self._typed(reduction.result, reduction.dtype)} = {self._scalar(reduction.value)}"
 
     def _scalar(self, name: str) -> str:
@@ -188,7 +228,10 @@ def _flag(vector: bool) -> str:
 
 
 def _number(dtype: DType, value: bool | int | float) -> str:
-    """One spelling for equal numbers: 1, 1.0 and True are the same constant of a type."""
-    if dtype.is_float:
-        return repr(float(value))
-    return str(bool(value)).lower() if dtype.kind == "bool" else str(int(value))
+    """One spelling for equal numbers: 1, 1.0 and True are the same constant of a type. No number is shown as it is."""
+    try:
+        if dtype.is_float:
+            return format_number(value, dtype)
+        return str(bool(value)).lower() if dtype.kind == "bool" else str(int(value))
+    except (ValueError, OverflowError, TypeError):
+        return repr(value)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from euler_ir.dtypes import DType, bool_, f32, f64, i64
-from euler_ir.errors import EulerError, VerifyError
+from euler_ir.errors import EulerError, VerifyError, did_you_mean
 from euler_ir.index import Axis, Condition, Index
 from euler_ir.loops.bounds import within
 from euler_ir.loops.kernel import (
@@ -25,6 +25,7 @@ from euler_ir.loops.kernel import (
     Statement,
     Store,
 )
+from euler_ir.loops.printer import print_part
 from euler_ir.ops import OPS
 from euler_ir.shapes import TensorType
 
@@ -50,9 +51,17 @@ COMBINES = ("sum", "prod", "max", "min")
 
 
 def verify_kernel(kernel: Kernel) -> None:
-    """Raise VerifyError, naming the rule and the statement, for the first rule of ``RULES`` that ``kernel`` breaks."""
+    """Raise VerifyError, naming the rule and the statement, for the first rule of ``RULES`` that ``kernel`` breaks.
+
+    ``subject`` of the error is the part of the kernel that it is about.
+    """
     for nest in kernel.nests:
-        _Verifier(kernel.name, nest).run()
+        verify_nest(nest, kernel.name)
+
+
+def verify_nest(nest: Nest, kernel: str) -> None:
+    """Raise VerifyError as `verify_kernel` does; ``kernel`` is the name of the kernel that ``nest`` is of."""
+    _Verifier(kernel, nest).run()
 
 
 @dataclass(frozen=True)
@@ -93,8 +102,11 @@ class _Verifier:
 
     def _expect(self, holds: bool, rule: str, message: str, where) -> None:
         if not holds:
-            shown = replace(where, body=()) if isinstance(where, (Loop, Nest)) else where
-            raise VerifyError(f"{rule}: {message}", details=(f"in kernel {self._kernel_name!r}: {shown}",))
+            raise self._broken(f"{rule}: {message}", where)
+
+    def _broken(self, message: str, where, hint: str | None = None) -> VerifyError:
+        details = (f"in kernel {self._kernel_name!r}: {print_part(where)}",)
+        return VerifyError(message, details=details, hint=hint, subject=where)
 
     # -- declarations --------------------------------------------------------------------------------------------------
 
@@ -123,8 +135,9 @@ class _Verifier:
         scope.scalars[name] = dtype
 
     def _use(self, scope: _Scope, name: str, where) -> DType:
-        state = "out of scope" if name in self._defined else "not defined"
-        self._expect(name in scope.scalars, "L04", f"scalar {name!r} is {state} here", where)
+        if name not in scope.scalars:
+            state = "out of scope" if name in self._defined else "not defined"
+            raise self._broken(f"L04: scalar {name!r} is {state} here", where, did_you_mean(name, scope.scalars))
         return scope.scalars[name]
 
     # -- statements ----------------------------------------------------------------------------------------------------
@@ -179,9 +192,7 @@ class _Verifier:
         try:
             return definition.infer(tuple(TensorType(dtype, ()) for dtype in dtypes), attributes)[0].dtype
         except EulerError as error:
-            raise VerifyError(
-                f"L05: {error.message}", details=(f"in kernel {self._kernel_name!r}: {compute}",), hint=error.hint
-            ) from error
+            raise self._broken(f"L05: {error.message}", compute, error.hint) from error
 
     def _load(self, scope: _Scope, load: Load) -> None:
         buffer = self._buffer(load.buffer, load)
@@ -202,7 +213,8 @@ class _Verifier:
         self._stored.add(buffer.name)
 
     def _buffer(self, name: str, where) -> Buffer:
-        self._expect(name in self._buffers, "L08", f"there is no buffer {name!r}", where)
+        if name not in self._buffers:
+            raise self._broken(f"L08: there is no buffer {name!r}", where, did_you_mean(name, self._buffers))
         return self._buffers[name]
 
     def _distinct(self, scope: _Scope, buffer: Buffer, store: Store) -> None:
@@ -210,7 +222,7 @@ class _Verifier:
 
         A dynamic index may depend on any axis, so only the interpreter sees whether it repeats.
         """
-        if store.index.dynamics():
+        if store.index.dynamics() or any(axis.extent == 0 for axis in scope.axes):
             return
         lanes = (scope.lanes,) if scope.lanes and scope.lanes not in self._nest.axes else ()
         apart = lanes if buffer.role == "local" else (*self._nest.axes, *lanes)

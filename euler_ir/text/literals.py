@@ -9,6 +9,7 @@ import re
 import struct
 from dataclasses import dataclass, field
 
+import ml_dtypes
 import numpy as np
 
 from euler_ir.absent import AbsentArray, content_hash
@@ -118,6 +119,27 @@ def _read_element(literal: Literal, dtype: DType) -> bytes:
     if bits >= 1 << dtype.bits or not _is_nan(np.array(bits, _bits_dtype(dtype)).view(dtype.numpy)):
         raise LiteralError(f"{payload[1]} is not the bits of a NaN of {dtype}", literal)
     return bits.to_bytes(dtype.itemsize, "little")
+
+
+def format_number(value: bool | int | float, dtype: DType) -> str:
+    """A number that ``dtype`` holds exactly, as the shortest text that `read_number` reads back to the same bits."""
+    if dtype.is_float and math.isnan(value):
+        return _format_element(_narrowed_nan(value, dtype), dtype)
+    with np.errstate(over="ignore"):
+        return _format_element(np.array(value, dtype.numpy)[()], dtype)
+
+
+def _narrowed_nan(value: float, dtype: DType) -> np.generic:
+    """The NaN ``value`` in ``dtype``, with the sign and as much of the payload as it holds: casts may lose them."""
+    (wide,) = struct.unpack("<Q", struct.pack("<d", value))
+    rest = dtype.bits - 1  # exponent and mantissa: all ones in the exponent, so that the last bits of both are kept
+    bits = (wide >> 52 - ml_dtypes.finfo(dtype.numpy).nmant) & ((1 << rest) - 1) | (wide >> 63) << rest
+    return np.array(bits, _bits_dtype(dtype)).view(dtype.numpy)[()]
+
+
+def read_number(literal: Literal, dtype: DType) -> bool | int | float:
+    """The number of ``dtype`` that ``literal`` says, rounded to it. Raises LiteralError."""
+    return np.frombuffer(_read_element(literal, dtype), dtype.numpy)[0].item()
 
 
 def _format_float(value: float) -> str:

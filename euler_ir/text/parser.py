@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from euler_ir.dtypes import DTYPES
 from euler_ir.errors import EulerError, GraphError, ParseError, did_you_mean
@@ -29,19 +30,21 @@ def parse_graph(text: str, filename: str = "<text>") -> Graph:
     there, and the nearest known name for a misspelt one. Data of large constants that the text lacks are looked for
     beside the file ``filename``: see `text.resources`.
     """
-    return _Parser(text, filename).graph()
+    return GraphParser(text, filename, _STATEMENTS).graph()
 
 
 def unpickled_graph(text: str, folder: str) -> Graph:
     """The graph of a pickle, which holds its ``text`` with paths relative to ``folder``."""
-    parser = _Parser(text, "<pickle>")
+    parser = GraphParser(text, "<pickle>", _STATEMENTS)
     parser.folder = folder
     return parser.graph()
 
 
-class _Parser(Reader):
-    def __init__(self, text: str, filename: str) -> None:
-        super().__init__(text, filename, _STATEMENTS)
+class GraphParser(Reader):
+    """Reads a graph; the parser of the fused level reads its operators with it."""
+
+    def __init__(self, text: str, filename: str, begins: Sequence[str]) -> None:
+        super().__init__(text, filename, begins)
         self.values: dict[str, Value] = {}
         self.failed: set[str] = set()
         self.folder = os.getcwd()
@@ -51,17 +54,22 @@ class _Parser(Reader):
     # -- statements ----------------------------------------------------------------------------------------------------
 
     def graph(self) -> Graph:
-        self.expect("eir")
-        version = self.take("number", "a version number")
-        if version.text != str(VERSION):
-            raise self.error(f"this is version {version.text} of the text form, not {VERSION}", version.offset)
-        self.expect("graph")
-        self.expect("@")
-        graph = Graph(self.name("the name of the graph"))
-        self.expect("{")
+        self.version(VERSION)
+        graph = self.head("graph")
         self.statements(lambda: self.statement(graph), "a value, 'output', 'update' or '}'")
         self.trailer(graph.ops)
         self.finish()
+        return self.completed(graph)
+
+    def head(self, level: str) -> Graph:
+        """An empty graph of the name that follows the word ``level``, up to the opening brace."""
+        self.expect(level)
+        self.expect("@")
+        graph = Graph(self.name("the name of the graph"))
+        self.expect("{")
+        return graph
+
+    def completed(self, graph: Graph) -> Graph:
         graph._streams = max((streams.stop - 1 for op in graph.ops if (streams := random_streams(op))), default=0)
         return graph
 
@@ -111,6 +119,20 @@ class _Parser(Reader):
             raise self.error(error.message, keyword.offset, error.hint, error.details) from None
 
     def op(self, graph: Graph, names: list[Token]) -> None:
+        op, at = self.operation(graph, names)
+        self.add(graph, op, names, at)
+        self.mark(op)
+
+    def add(self, graph: Graph, op: Op, names: list[Token], at: Token) -> None:
+        """Put ``op``, whose values are called ``names`` and whose operator stands ``at`` there, into ``graph``."""
+        self.take_names(graph, names)
+        if op.definition.has_identity:
+            self.add_leaf(graph, op, at)
+        graph.ops.append(op)
+        self.values.update((value.name, value) for value in op.results)
+
+    def operation(self, graph: Graph, names: list[Token]) -> tuple[Op, Token]:
+        """The op whose line begins with ``names``, read up to its types, and its operator; it is not in ``graph`` yet."""
         self.expect("=")
         token = self.take("word", "an operator")
         if token.text not in OPS:
@@ -128,14 +150,13 @@ class _Parser(Reader):
             raise self.error(f"{len(names)} values but {len(types)} types", types_at)
         attributes = self.attributes(definition, literals, types[0], token)
         self.check_types(definition, operands, attributes, types, token, types_at)
-        op = Op(definition, operands, attributes, types, self.new_names(graph, names), graph)
+        return Op(definition, operands, attributes, types, list(map(self.value_name, names)), graph), token
+
+    def mark(self, op: Op) -> None:
+        """The number of the location of ``op``, if there is one."""
         if self.accept("@"):
             at = self.token.offset
             self.marks.append((op, self.integer("the number of a location"), at))
-        if definition.has_identity:
-            self.add_leaf(graph, op, token)
-        graph.ops.append(op)
-        self.values.update((value.name, value) for value in op.results)
 
     def type(self) -> TensorType:
         token = self.take("type", "a type such as f32[2, 3]")
@@ -163,15 +184,13 @@ class _Parser(Reader):
             raise self.error(what, token.offset, did_you_mean(token.text, [f"%{known}" for known in self.values]))
         return value
 
-    def new_names(self, graph: Graph, tokens: list[Token]) -> list[str]:
-        """What ``tokens`` call new values."""
-        names = []
+    def take_names(self, graph: Graph, tokens: list[Token]) -> None:
+        """Let no other values be called as ``tokens`` say."""
         for token in tokens:
             name = self.value_name(token)
             if name in graph._names:
                 raise self.error(f"{token.text} is defined twice", token.offset)
-            names.append(graph._names.take(name))
-        return names
+            graph._names.take(name)
 
     def add_leaf(self, graph: Graph, op: Op, token: Token) -> None:
         name = op.attributes["name"]

@@ -74,6 +74,7 @@ class Reader:
         """Make the first token from ``offset`` on the next one."""
         match = _TOKEN.match(self.text, offset)
         kind = match.lastgroup
+        self._read = offset  # where what has been read ends
         self.token = Token(kind, match[kind], match.start(kind))
         self._end = match.end()
 
@@ -133,6 +134,13 @@ class Reader:
         name = token.text[1:]
         return self.unquote(name, token.offset + 1) if name.startswith('"') else name
 
+    def version(self, known: int) -> None:
+        """The first line of a file, ``eir`` and the version that is ``known``."""
+        self.expect("eir")
+        version = self.take("number", "a version number")
+        if version.text != str(known):
+            raise self.error(f"this is version {version.text} of the text form, not {known}", version.offset)
+
     # -- errors --------------------------------------------------------------------------------------------------------
 
     def error(self, what: str, offset: int, hint: str | None = None, details: tuple[str, ...] = ()) -> ParseError:
@@ -162,6 +170,8 @@ class Reader:
         """
         while not self.accept("}"):
             start = self.token
+            if start.kind == "end" and self.errors:
+                return  # what is at fault before it may have opened blocks that nothing closes
             try:
                 if start.kind != "value" and start.text not in self._words:
                     raise self.expected(what, self._words)
@@ -188,8 +198,9 @@ class Reader:
 
     def _skip(self, start: int) -> None:
         """Move from the fault, in a statement that begins at ``start``, to the next line that can begin another."""
-        end = self._line_end(self.token.offset)
-        depth = sum(1 for line in self.text[start:end].split("\n") if _OPENS.search(line))
+        end = self._line_end(max(start, self._read))
+        first, *rest = self.text[start:end].split("\n")
+        depth = (_OPENS.search(first) is not None) + sum(map(_deeper, rest))
         while end < len(self.text):
             begin, end = end + 1, self._line_end(end + 1)
             line = self.text[begin:end]
@@ -208,3 +219,8 @@ class Reader:
 def word(text: str) -> str:
     """``text`` as it is when it is a plain word, else in quotes."""
     return text if _PLAIN.match(text) else json.dumps(text)
+
+
+def _deeper(line: str) -> int:
+    """How many blocks more are open after ``line`` than before."""
+    return (_OPENS.search(line) is not None) - line.lstrip().startswith("}")

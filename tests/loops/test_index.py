@@ -178,7 +178,7 @@ def test_axes_and_dynamics_are_found_inside_of_quotients():
 def test_text():
     assert str(i * 4 + j - 1) == "4 i + j - 1"
     assert str(Index.of(ROW) * 2 - i) == "-i + 2 %row"
-    assert str((i + j) // 2 * 3) == "3 ((i + j) // 2)"
+    assert str((i + j) // 2 * 3) == "3 ((i + j) floordiv 2)"
     assert str(Index()) == "0"
     assert str(Bound(i - 1, 0, 4)) == "0 <= i - 1 < 4"
-    assert str(Multiple(i, 2)) == "(i) % 2 == 0"
+    assert str(Multiple(i, 2)) == "i mod 2 == 0"

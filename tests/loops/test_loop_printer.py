@@ -21,7 +21,7 @@ from euler_ir.loops.kernel import (
     Reduction,
     Store,
 )
-from euler_ir.loops.printer import print_kernel, print_nest, structural_key
+from euler_ir.loops.printer import print_kernel, structural_key
 
 
 def everything():
@@ -54,10 +54,11 @@ def everything():
 
 def test_text_shows_everything():
     assert print_kernel(Kernel("all", (everything(), column_sum(2, 2)))) == """\
+eir 1
 kernel @all {
   nest (input %x: f32[16], output %y: f32[4]) for i in 4 vector {
     local %scratch: f32[5]
-    %number: i64 = index (i) // 2
+    %number: i64 = index i floordiv 2
     %seed: i64 = constant 3
     %flag: f32 = constant 1.0
     %u: f32 = philox %seed, %seed, %number stream 6
@@ -65,8 +66,8 @@ kernel @all {
       store %scratch[k] = %u
     }
     loop j in 3, k in 2 carry %before: f32 = 0.5, %again: f32 = -0.0 {
-      %v: f32 = load %x[4 i + j] if 0 <= j - 1 < 2 and (j + k) % 2 == 0
-      %row = check %number in 5 fault 9 if 0 <= j - 1 < 2 and (j + k) % 2 == 0
+      %v: f32 = load %x[4 i + j] if 0 <= j - 1 < 2 and (j + k) mod 2 == 0
+      %row = check %number in 5 fault 9 if 0 <= j - 1 < 2 and (j + k) mod 2 == 0
       %after: f32 = add %before, %v
       store %scratch[%row] += %after
     } next %before = %after, next %again = %v, sum %total: f32 = %v, max %most: f32 = %after
@@ -80,11 +81,6 @@ kernel @all {
   }
 }
 """
-
-
-def test_a_nest_may_have_a_name():
-    assert print_nest(column_sum(2, 2), "rows").startswith("nest @rows (input %x: f32[4]")
-    assert print_nest(column_sum(2, 2)).startswith("nest (input %x: f32[4]")
 
 
 def renamed(item):
@@ -125,7 +121,7 @@ NESTS = (
 
 @pytest.mark.parametrize("nest", NESTS)
 def test_the_key_does_not_see_names(nest):
-    assert print_nest(renamed(nest)) != print_nest(nest)
+    assert renamed(nest) != nest
     assert structural_key(renamed(nest)) == structural_key(nest)
 
 
