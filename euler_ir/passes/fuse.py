@@ -82,7 +82,12 @@ class _Fusion(Grouping):
         for value in self.graph.results():
             self._store(value)
         choose_stored(self)
-        return FusedGraph(self.graph, tuple(self.groups), Refusals(self.apart, self.unrepeated, self.read))
+        fused = FusedGraph(self.graph, tuple(self.groups), Refusals(self.apart, self.unrepeated, self.read))
+        order = fused.order()
+        for group in self.groups:
+            if group.call is None:
+                group.settle(order)
+        return fused
 
     # -- placing one operator ------------------------------------------------------------------------------------------
 

@@ -70,6 +70,17 @@ class Group:
                 pending.extend(value.op.operands)
         return computed
 
+    def made_operands(self) -> list[Group]:
+        """The prologues, in the order of the call's operands."""
+        sources = () if self.call is None else dict.fromkeys(self.call.sources)
+        return [self.prologues[source] for source in sources if source in self.prologues]
+
+    def settle(self, order: Mapping[Op, int]) -> None:
+        """Keep of the operators those that the outputs need, in ``order``; the others are computed where they are read."""
+        computed = self.computed()
+        self.ops = sorted((op for op in self.ops if op in computed), key=order.__getitem__)
+        self.roots = {value: root for value, root in self.roots.items() if value.op in computed}
+
     @property
     def name(self) -> str:
         """A name for readers, from the operators that say most."""
@@ -98,6 +109,18 @@ class FusedGraph:
     graph: Graph
     groups: tuple[Group, ...]
     refusals: Refusals | None = None
+
+    def order(self) -> dict[Op, int]:
+        """The order in which a reader meets the operators: those in memory, then group by group those that it computes,
+        what earlier groups compute too first.
+        """
+        numbers = {op: number for number, op in enumerate(self.graph.ops)}
+        met = {op: number for number, op in enumerate(op for op in self.graph.ops if is_in_memory(op))}
+        for group in self.groups:
+            for part in (*group.made_operands(), group):
+                new = (op for op in part.computed() if op not in met)
+                met.update((op, len(met)) for op in sorted(new, key=numbers.__getitem__))
+        return met
 
     def __str__(self) -> str:
         from euler_ir.passes.fused_printer import print_fused

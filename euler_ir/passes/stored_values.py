@@ -136,7 +136,7 @@ class _Choice:
             if group.kind == "matmul":
                 for view in (group.call.left, group.call.right):
                     products.setdefault(view.source, []).append(group)
-                    if not _begins_with(view) or group.call.batch or group.call.left.source is group.call.right.source:
+                    if not begins_with(view) or group.call.batch or group.call.left.source is group.call.right.source:
                         in_parts.add(view.source)
             elif group.call is not None:
                 readers.update(dict.fromkeys(group.call.sources, group.name))
@@ -236,7 +236,7 @@ class _Choice:
         return tuple(found)
 
 
-def _begins_with(view: MatrixView) -> bool:
+def begins_with(view: MatrixView) -> bool:
     """Whether ``view`` shows the first rows and columns of a value, perhaps all, whose last axis is the columns; or
     their transpose.
     """
