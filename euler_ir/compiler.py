@@ -5,25 +5,28 @@ from __future__ import annotations
 import contextlib
 import gc
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import NoReturn
 
 import numpy as np
 
-from euler_ir.backends.base import Run
+from euler_ir.backends.base import Program, Run
 from euler_ir.dtypes import as_dtype, convert
 from euler_ir.errors import DTypeError, ExecutionError, GraphError, LoweringError
 from euler_ir.graph import Graph, Value
+from euler_ir.loops.kernel import Kernel
 from euler_ir.passes.fuse import Fuse
 from euler_ir.passes.groups import FusedGraph
 from euler_ir.passes.instruments import Instrument
 from euler_ir.passes.manager import Pass, PassManager
 from euler_ir.passes.pipeline import PIPELINE, as_pipeline
 from euler_ir.passes.rematerialize import Rematerialize
+from euler_ir.passes.verify_fused import verify_fused
 from euler_ir.plan.build import build_plan
 from euler_ir.plan.footprint import Footprint, footprint, readable
+from euler_ir.plan.kernels import with_kernels
 from euler_ir.plan.plan import Plan
 from euler_ir.state import State, check_array
 from euler_ir.verify import verify
@@ -69,6 +72,13 @@ def lower(
                 return stages
             tried.append(stages)
     _raise_over_budget(graph, [footprint(stages.plan) for stages in tried], memory_budget)
+
+
+def lower_fused(fused: FusedGraph) -> Stages:
+    """``fused`` with its plan. Raises VerifyError for groups that break a rule of their level, and LoweringError."""
+    verify(fused.graph)
+    verify_fused(fused)
+    return Stages(fused.graph, fused, build_plan(fused))
 
 
 def _ending_in_fusion(passes: Sequence[Pass]) -> Sequence[Pass]:
@@ -126,6 +136,18 @@ class Executable:
     def memory(self) -> Footprint:
         """The bytes that a call needs, known before the first one: what is in them, and whose most of them are."""
         return footprint(self.plan, self.program.scratch_bytes)
+
+    def with_kernels(self, kernels: Mapping[str, Kernel | str]) -> Executable:
+        """This with other code for kernels of the plan, which are called by name or number (see ``plan.kernels``).
+
+        A Kernel takes the place of another of the same parameters in all of its launches; LLVM IR as text, on 'cpu'
+        alone, that of the functions which it defines. Raises LoweringError for what does not fit there, VerifyError for
+        a malformed kernel.
+        """
+        plan = with_kernels(self.plan, {name: each for name, each in kernels.items() if isinstance(each, Kernel)})
+        texts = {name: each for name, each in kernels.items() if not isinstance(each, Kernel)}
+        stages = replace(self.stages, plan=plan)
+        return Executable(self.graph, stages, self.program.on_plan(plan, texts))
 
     def __call__(self, state: State | None = None, /, **inputs) -> dict[str, np.ndarray]:
         """Run once. Inputs are arrays of the declared shapes, or what numpy makes arrays of without losing anything.
@@ -243,7 +265,16 @@ def compile(
         raise ValueError(f"memory_budget is a number of bytes above 0, not {memory_budget!r}")
     verify(graph)
     stages = lower(graph, passes, memory_budget=memory_budget)
-    return Executable(graph, stages, _program(stages.plan, backend, threads))
+    return Executable(graph, stages, new_program(stages.plan, backend, threads))
+
+
+def compile_fused(fused: FusedGraph, backend: str = "cpu", threads: int | None = None) -> Executable:
+    """Compile a graph that is cut into groups already, such as one that was read from text; else as `compile`.
+
+    Raises what `lower_fused` raises, and ValueError for an unknown backend.
+    """
+    stages = lower_fused(fused)
+    return Executable(fused.graph, stages, new_program(stages.plan, backend, threads))
 
 
 def _is_count(number) -> bool:
@@ -251,7 +282,8 @@ def _is_count(number) -> bool:
     return isinstance(number, Integral) and not isinstance(number, bool) and number >= 1
 
 
-def _program(plan: Plan, backend: str, threads: int | None):
+def new_program(plan: Plan, backend: str, threads: int | None = None) -> Program:
+    """``plan`` made ready to run on raw buffers. Raises ValueError for an unknown backend."""
     # Backends are imported when asked for: `import euler_ir` needs neither LLVM nor CUDA.
     if backend == "cpu":
         from euler_ir.backends.cpu.program import CpuProgram

@@ -32,6 +32,13 @@ class Program(ABC):
         """Run the plan once on all of its arrays; see `bind`."""
         self.bind({})(arrays)
 
+    @abstractmethod
+    def on_plan(self, plan: Plan, code: Mapping[str, str]) -> Program:
+        """A program of the same backend for ``plan``, with ``code`` in place of what it makes of kernels.
+
+        Kernels are called by name or number. Raises LoweringError for code that does not fit there.
+        """
+
     @property
     def scratch_bytes(self) -> int:
         """Memory that the program has for itself beside the arena."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from euler_ir.backends.base import Program, Run, raise_fault
 from euler_ir.backends.reference_attention import attention
+from euler_ir.errors import LoweringError
 from euler_ir.loops.interpreter import run_nest
 from euler_ir.plan.plan import (
     AttentionStep,
@@ -29,6 +30,11 @@ class ReferenceProgram(Program):
 
     def bind(self, kept: Mapping[int, np.ndarray]) -> Run:
         return lambda arrays: self._run({**kept, **arrays})
+
+    def on_plan(self, plan: Plan, code: Mapping[str, str]) -> ReferenceProgram:
+        if code:
+            raise LoweringError("the reference backend runs Loop IR, no code", hint="use the backend cpu")
+        return ReferenceProgram(plan)
 
     def _run(self, arrays: Mapping[int, np.ndarray]) -> None:
         self.arena.fill(0xFF)

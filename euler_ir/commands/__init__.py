@@ -5,10 +5,12 @@ Only the module of the command that is called is imported, so that each starts a
 
 COMMANDS = {
     "dump": "print what the compiler makes of a model, stage by stage",
+    "run": "run a graph, a fused graph or kernels, from Python or from edited text",
     "fusion": "say for every edge whether it is fused, why not, what that costs and what would lift it",
     "memory": "say what a step keeps in memory and when, whose it is, and why not less",
     "where": "trace one element of a parameter to the machine: memory, loops, threads and lanes",
     "profile": "time every kernel and product of a step, beside what the machine could do",
+    "kernel": "list the kernels, show one as Loop IR, LLVM IR or assembly, replace it by an edited one",
     "explore": "write a page that lays the whole step open, from your lines to the machine code",
     "check": "compare the gradient of every operator with finite differences",
     "cache": "say what is kept on disk, or remove it",

@@ -15,6 +15,26 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_program(parser: argparse.ArgumentParser) -> None:
+    """The positional argument that ``inspect.program_file.load_program`` takes."""
+    parser.add_argument(
+        "target",
+        metavar="TARGET",
+        help="FILE.eir of any level; or FILE.py:function, a function without arguments that returns a Graph; or -",
+    )
+
+
+def add_substitute(parser: argparse.ArgumentParser) -> None:
+    """The option that ``inspect.kernel.read_substitutes`` takes."""
+    parser.add_argument(
+        "--substitute",
+        metavar="K=FILE",
+        action="append",
+        default=[],
+        help="run kernel K, by name or number, as a file of Loop IR (.eir) or LLVM IR (.ll) says; may be repeated",
+    )
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """The flag of every command that prints an answer."""
     parser.add_argument("--json", action="store_true", help="print JSON for programs instead of text")
@@ -25,6 +45,14 @@ def count(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
+    return number
+
+
+def count_or_zero(text: str) -> int:
+    """An argument that is a number of 0 or more, such as a seed."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"must be 0 or more, not {number}")
     return number
 
 

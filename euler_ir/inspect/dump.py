@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from euler_ir.compiler import lower
 from euler_ir.graph import Graph
-from euler_ir.loops.printer import structural_key
+from euler_ir.loops.printer import print_kernels
 from euler_ir.passes.fused_printer import print_fused
+from euler_ir.plan.kernels import distinct_kernels
 from euler_ir.plan.plan import Plan
 from euler_ir.text.printer import print_graph
 from euler_ir.verify import verify
 
 STAGES = {
     "graph": "the graph as the function built it; reads back",
-    "grad": "the graph after all passes, gradients simplified and composites decomposed: what fusion sees; reads back",
-    "fused": "the groups that become kernels and library calls: loops, inputs, outputs and the operators of each",
-    "kernels": "the Loop IR of every distinct kernel, with the number of its launches",
+    "optimized": "the graph after all passes, simplified and decomposed: what fusion sees; reads back",
+    "fused": "the groups that become kernels and calls: loops, inputs, outputs, operators of each; reads back",
+    "kernels": "the Loop IR of every distinct kernel, with the number of its launches; reads back",
     "plan": "steps in phases, buffers with their places in memory, and the peak",
     "llvm": "the optimised LLVM IR of the step and of its loop nests",
     "asm": "the same as assembly of this machine",
 }
 """What ``dump`` can print, from the user's graph downwards."""
 
-WITH_LOCATIONS = ("graph", "grad", "fused")
+WITH_LOCATIONS = ("graph", "optimized", "fused")
 """The stages whose text can say the user's lines."""
 
 
@@ -40,7 +41,7 @@ def dump(graph: Graph, stage: str, locations: bool = False) -> str:
         return print_graph(graph, locations)
     stages = lower(graph)
     match stage:
-        case "grad":
+        case "optimized":
             return print_graph(stages.optimized, locations)
         case "fused":
             return print_fused(stages.fused, locations)
@@ -56,9 +57,6 @@ def dump(graph: Graph, stage: str, locations: bool = False) -> str:
 
 
 def _distinct_kernels(plan: Plan) -> str:
-    """Every kernel once; those that differ in nothing but names are one, printed under the name of the first."""
-    launches = {}
-    for step in plan.kernels():
-        key = tuple(structural_key(nest) for nest in step.kernel.nests)
-        launches.setdefault(key, []).append(step.kernel)
-    return "\n".join(f"// launches: {len(kernels)}\n{kernels[0]}" for kernels in launches.values())
+    """Every kernel once: those that differ in nothing but names are one, under the name of the first."""
+    kernels = distinct_kernels(plan)
+    return print_kernels([each.kernel for each in kernels], [f"launches: {len(each.launches)}" for each in kernels])

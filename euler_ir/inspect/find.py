@@ -31,7 +31,7 @@ def did_you_mean(word: str, known: Collection[str], prefix: str = "%") -> str:
     close = list(dict.fromkeys((*difflib.get_close_matches(word, known, n=3), *parts)))[:3]
     if close:
         return f"did you mean {' or '.join(prefix + name for name in close)}?"
-    return "`euler-ir dump TARGET --stage grad` prints all names"
+    return "`euler-ir dump TARGET --stage optimized` prints all names"
 
 
 def place_of(text: str) -> tuple[str, int] | None:

@@ -1,10 +1,13 @@
-"""Inputs for a graph that nobody gave any: of the declared types, and integers where they may index."""
+"""Inputs for a graph, or for kernels, that nobody gave any: of the declared types, and integers where they may index."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from euler_ir.graph import Graph, Op, Value
+from euler_ir.plan.kernels import checks
+from euler_ir.plan.plan import Plan
+from euler_ir.shapes import TensorType
 
 SCALAR = 1e-3
 """What a float without axes is given, since it is most often a rate."""
@@ -25,15 +28,15 @@ def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
     or 1. Floats are standard normal, but for SCALAR.
     """
     generator, limits = np.random.default_rng(seed), index_limits(graph)
-    return {leaf.op.attributes["name"]: _array(leaf, limits.get(leaf, 2), generator) for leaf in graph.inputs}
+    return {leaf.op.attributes["name"]: _random(leaf.type, limits.get(leaf, 2), generator) for leaf in graph.inputs}
 
 
-def _array(leaf: Value, limit: int, generator: np.random.Generator) -> np.ndarray:
-    if not leaf.dtype.is_float:
-        array = generator.integers(0, limit, leaf.shape)
+def _random(type: TensorType, limit: int, generator: np.random.Generator) -> np.ndarray:
+    if not type.dtype.is_float:
+        array = generator.integers(0, limit, type.shape)
     else:
-        array = generator.standard_normal(leaf.shape) if leaf.shape else np.array(SCALAR)
-    return np.asarray(array).astype(leaf.dtype.numpy)
+        array = generator.standard_normal(type.shape) if type.shape else np.array(SCALAR)
+    return np.asarray(array).astype(type.dtype.numpy)
 
 
 def index_limits(graph: Graph) -> dict[Value, int]:
@@ -53,3 +56,19 @@ def index_limits(graph: Graph) -> dict[Value, int]:
 
 def _keeps_elements(op: Op) -> bool:
     return op.name == "cast" or op.definition.family == "movement"
+
+
+def random_kernel_inputs(plan: Plan, seed: int = 0) -> dict[str, np.ndarray]:
+    """An array for each buffer that the kernels of ``plan`` read and none of them makes, by name; see `random_inputs`.
+
+    In a nest that checks indices, integers stay below the least extent that one is checked against.
+    """
+    generator = np.random.default_rng(seed)
+    arrays = {}
+    for step in plan.kernels():
+        for nest, arguments in zip(step.kernel.nests, step.arguments):
+            limit = min((check.extent for check in checks(nest.body)), default=2)
+            for number in (number for number in arguments if plan.buffers[number].place != "output"):
+                buffer = plan.buffers[number]
+                arrays[buffer.name] = _random(buffer.type, limit, generator)
+    return arrays

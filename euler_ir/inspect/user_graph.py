@@ -33,7 +33,7 @@ def load_graph(target: str) -> Graph:
     if target == "-":
         return parse_graph(sys.stdin.read(), "<stdin>")
     if target.endswith(".eir"):
-        return parse_graph(_text_of(target), target)
+        return parse_graph(text_of(target), target)
     filename, _, name = target.rpartition(":")
     if not filename or not name:
         raise UserGraphError(f"{target!r} is not FILE.py:function, such as examples/mlp.py:train_graph, nor FILE.eir")
@@ -50,7 +50,7 @@ def load_graph(target: str) -> Graph:
     return found
 
 
-def _text_of(filename: str) -> str:
+def text_of(filename: str) -> str:
     try:
         return Path(filename).read_text(encoding="utf-8")
     except FileNotFoundError:

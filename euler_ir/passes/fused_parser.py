@@ -60,7 +60,7 @@ class _Parser(GraphParser):
         start = self.token
         graph = self.head("fused")
         self.statements(lambda: self.statement(graph), "a value, 'group', 'output', 'update' or '}'")
-        self.trailer()
+        self.trailer(graph.ops)
         self.finish()
         fused = FusedGraph(self.completed(graph), tuple(self.groups))
         try:

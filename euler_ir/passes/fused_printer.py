@@ -14,6 +14,7 @@ from euler_ir.passes.groups import FusedGraph, Group, frame_axes, is_in_memory
 from euler_ir.text.origins import OriginTable
 from euler_ir.text.printer import VERSION, op_text, value_names
 from euler_ir.text.reader import word
+from euler_ir.text.resources import resource_lines
 
 
 def print_fused(fused: FusedGraph, locations: bool = False) -> str:
@@ -44,7 +45,7 @@ class _Printer:
             lines.append("  }")
         lines += [f"  output {json.dumps(name)} = {self.names[value]}" for name, value in graph.outputs.items()]
         lines += [f"  update {json.dumps(name)} = {self.names[value]}" for name, value in graph.updates.items()]
-        return "\n".join([*lines, "}", *self.origins.lines(), ""])
+        return "\n".join([*lines, "}", *self.origins.lines(), *resource_lines(graph.ops), ""])
 
     def body(self, group: Group) -> list[str]:
         lines = [f"reads {self.typed(group.inputs)}"] if group.inputs else []

@@ -78,17 +78,20 @@ class _Compiler:
 
     def optimized(self, text: str) -> llvm.ModuleRef:
         """The module after the passes. Raises LoweringError if ``text`` is not valid LLVM IR."""
-        try:
-            module = llvm.parse_assembly(text, llvm.create_context())
-            module.verify()
-        except RuntimeError as error:
-            raise LoweringError(
-                "the generated LLVM IR is not valid", details=tuple(str(error).strip().splitlines())
-            ) from None
+        module = _parsed(text)
         module.triple = self.machine.triple
         module.data_layout = str(self.machine.target_data)
         self._passes.run(module, self._builder)
         return module
+
+
+def _parsed(text: str) -> llvm.ModuleRef:
+    try:
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.verify()
+    except RuntimeError as error:
+        raise LoweringError("the LLVM IR is not valid", details=tuple(str(error).strip().splitlines())) from None
+    return module
 
 
 @functools.cache
@@ -150,6 +153,17 @@ def optimized_ir(llvm_ir_text: str, pipeline: Pipeline = COMPUTE) -> str:
     """The module after the passes, as LLVM IR text."""
     with _lock:
         return str(_compiler(pipeline).optimized(llvm_ir_text))
+
+
+def defined_functions(llvm_ir_text: str) -> dict[str, str]:
+    """The type of each function that a module defines for others, by name. Raises LoweringError if it is not valid."""
+    with _lock:
+        module = _parsed(llvm_ir_text)
+        return {
+            function.name: str(function.global_value_type)
+            for function in module.functions
+            if not function.is_declaration and function.linkage == llvm.Linkage.external
+        }
 
 
 def register_symbol(name: str, address: Callable[[], int]) -> None:

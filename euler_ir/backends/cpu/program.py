@@ -8,16 +8,19 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import starmap
+from types import MappingProxyType
 
 import numpy as np
 
 from euler_ir.backends.base import Program, Run, raise_fault, raise_no_memory
 from euler_ir.backends.cpu.jit import CALLS, COMPUTE, LoadedCode, assembly, compile_object, optimized_ir
+from euler_ir.backends.cpu.kernel_code import module_in_place
 from euler_ir.backends.cpu.product_choice import is_for_openblas
 from euler_ir.backends.cpu.step import HEADER, STEP_SYMBOL, StepWriter
 from euler_ir.backends.cpu.worker_pool import get_pool
 from euler_ir.loops.kernel import Kernel
 from euler_ir.pages import allocate_pages
+from euler_ir.plan.kernels import find_kernel
 from euler_ir.plan.plan import KernelStep, MatmulStep, Plan, Step
 
 
@@ -27,11 +30,17 @@ class CpuProgram(Program):
     ``threads`` is the number of worker threads (by default all cores); it never changes a bit of the result. In a
     ``timed`` program they read the clock: after a run ``times``, i64[threads, 1 + len(marks)], holds in nanoseconds
     when each began and when it came to each of ``marks``. ``by_openblas`` says that OpenBLAS does all products, or
-    none; else see `product_choice`. Raises LoweringError when the system has not got the memory of the arena.
+    none; else see `product_choice`. ``code`` has LLVM IR in place of what is generated for nests, by symbol (see
+    `kernel_code`). Raises LoweringError when the system has not got the memory of the arena.
     """
 
     def __init__(
-        self, plan: Plan, threads: int | None = None, timed: bool = False, by_openblas: bool | None = None
+        self,
+        plan: Plan,
+        threads: int | None = None,
+        timed: bool = False,
+        by_openblas: bool | None = None,
+        code: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.plan = plan
         self.pool = get_pool(threads)
@@ -41,7 +50,8 @@ class CpuProgram(Program):
             raise_no_memory(plan, error)
         self._writer = StepWriter(plan, self.pool.threads, self._chooser(by_openblas), timed)
         self._modules = {self._writer.step_module(): CALLS}
-        self._modules |= dict.fromkeys(self._writer.nests.texts.values(), COMPUTE)
+        nests = {symbol: code.get(symbol, text) for symbol, text in self._writer.nests.texts.items()}
+        self._modules |= dict.fromkeys(nests.values(), COMPUTE)
         self._modules |= dict.fromkeys(self._writer.products.texts.values(), COMPUTE)
         self._modules |= dict.fromkeys(self._writer.attentions.texts.values(), COMPUTE)
         self.marks = tuple(self._writer.marks)
@@ -64,6 +74,12 @@ class CpuProgram(Program):
             bound[slots[number]] = array.ctypes.data
 
         return functools.partial(self._run, bound, kept)
+
+    def on_plan(self, plan: Plan, code: Mapping[str, str]) -> CpuProgram:
+        modules: dict[str, str] = {}
+        for name, text in code.items():
+            modules |= module_in_place(find_kernel(plan, name).launches, text)
+        return CpuProgram(plan, self.pool.threads, code=modules)
 
     def _run(self, bound: ctypes.Array, kept: Mapping[int, np.ndarray], arrays: Mapping[int, np.ndarray]) -> None:
         """Run on the pointers ``bound``, those of ``kept`` among them, and on ``arrays``."""

@@ -1,0 +1,82 @@
+"""``euler-ir run``: a program of any level, once."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from euler_ir.commands.common import add_json, add_program, add_substitute, count, count_or_zero, print_json
+from euler_ir.inspect.kernel import read_substitutes
+from euler_ir.inspect.program_file import load_program
+from euler_ir.inspect.run import BACKENDS, Run, run_program
+from euler_ir.inspect.tensor_file import read_tensors, write_tensors
+
+
+SHOWN_NAMES = 6
+"""Of what was drawn or begun: so many names are listed."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Run a graph, a fused graph or kernels once and say what came out. Inputs that are not given are drawn, and "
+        "parameters and state begun, from the seed."
+    )
+    add_program(parser)
+    parser.add_argument("--backend", choices=BACKENDS, default="interpreter", help="what runs it (default: %(default)s)")
+    parser.add_argument("--inputs", metavar="IN.safetensors", type=Path, help="arrays for inputs, by name")
+    parser.add_argument("--state", metavar="STATE.safetensors", type=Path, help="parameters and state, by name")
+    parser.add_argument("--seed", type=count_or_zero, default=0, help="of all that is not given (default: %(default)s)")
+    parser.add_argument("--threads", type=count, help="worker threads of the backend cpu (default: all cores)")
+    add_substitute(parser)
+    parser.add_argument("-o", "--out", metavar="OUT.safetensors", type=Path, help="write the results, bit for bit")
+    add_json(parser)
+    parser.set_defaults(refuse=parser.error)
+
+
+def run(options: argparse.Namespace) -> int:
+    program = load_program(options.target)
+    if options.substitute and (options.backend == "interpreter" or isinstance(program, tuple)):
+        options.refuse("--substitute goes with a graph and --backend reference or cpu")
+    finished = run_program(
+        program,
+        options.backend,
+        read_tensors(options.inputs) if options.inputs is not None else {},
+        read_tensors(options.state) if options.state is not None else {},
+        options.seed,
+        options.threads,
+        read_substitutes(options.substitute),
+    )
+    if options.out is not None:
+        write_tensors(options.out, finished.arrays())
+    if options.json:
+        print_json(finished.record())
+    else:
+        print("\n".join(_lines(finished)))
+    return 0
+
+
+def _lines(finished: Run) -> list[str]:
+    lines = [f"{finished.level} {finished.name} on {finished.backend}, seed {finished.seed}"]
+    for what, names in (("drawn", finished.drawn), ("begun", finished.begun), ("not used", finished.unused)):
+        if names:
+            more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+            lines.append(f"{what}: {', '.join(names[:SHOWN_NAMES])}{more}")
+    rows = [_cells(result.record()) for result in finished.results]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(len(_HEADINGS))]
+    widths = [max(width, len(heading)) for width, heading in zip(widths, _HEADINGS)]
+    for row in (_HEADINGS, *rows) if rows else ():
+        lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+    return lines
+
+
+_HEADINGS = ("", "name", "type", "min", "max", "mean", "NaN", "first")
+
+
+def _cells(record: dict) -> tuple[str, ...]:
+    numbers = ("" if record[key] is None else _short(record[key]) for key in ("min", "max", "mean"))
+    first = ", ".join(map(_short, record["first"]))
+    return record["role"], record["name"], record["type"], *numbers, str(record["nan"]), first
+
+
+def _short(number) -> str:
+    return f"{number:.6g}" if isinstance(number, float) else str(number)
