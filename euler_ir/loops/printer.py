@@ -51,6 +51,11 @@ def print_kernels(kernels: Sequence[Kernel], comments: Sequence[str] = ()) -> st
     return "\n".join((*lines, ""))
 
 
+def print_nest(nest: Nest) -> str:
+    """``nest`` alone, as the text of a kernel has it."""
+    return "\n".join((*_Printer(_Names(), 0).nest(nest), ""))
+
+
 def print_part(part: Statement | Nest | Buffer | Carry | Reduction) -> str:
     """How messages show a part of a kernel: as its text has it; of a loop or a nest the first line."""
     printer = _Printer(_Names(), 0)
