@@ -27,10 +27,13 @@ Results = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
 """Outputs and updates of a graph, each by name."""
 
 
-def perturbed(graph: Graph, leaves: Mapping[str, np.ndarray], seed: int, passes_over: bool = False) -> Results:
+def perturbed(
+    graph: Graph, leaves: Mapping[str, np.ndarray], seed: int, passes_over: bool = False, everywhere: bool = False
+) -> Results:
     """Outputs and updates of ``graph``, which holds primitive operators only, in a perturbed run.
 
-    With ``passes_over`` 0 times an infinity or NaN is 0, as attention may have it.
+    With ``passes_over`` 0 times an infinity or NaN is 0, as attention may have it; with ``everywhere`` every rounding
+    is another one, also where what is rounded was not moved.
     """
     random = np.random.default_rng(seed)
     arrays, moved = {}, set()
@@ -39,7 +42,7 @@ def perturbed(graph: Graph, leaves: Mapping[str, np.ndarray], seed: int, passes_
             arrays[op.result] = np.asarray(leaves[op.attributes["name"]])
             continue
         operands = [arrays[operand] for operand in op.operands]
-        again = not moved.isdisjoint(op.operands)
+        again = everywhere or not moved.isdisjoint(op.operands)
         if again or may_differ(op):
             moved.update(op.results)
         with np.errstate(all="ignore"):

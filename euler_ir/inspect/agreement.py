@@ -29,13 +29,15 @@ SAFETY = 4
 class Agreement:
     """What ``graph`` gives for ``leaves`` by the interpreter, ``wanted``, and how far from it others may be.
 
-    The perturbed runs are made when they are first needed, and kept for the next results to be judged.
+    Others compute the operators of ``graph`` in another way, or with ``everywhere`` in other types. The perturbed runs
+    are made when they are first needed, and kept for the next results to be judged.
     """
 
-    def __init__(self, graph: Graph, leaves: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, graph: Graph, leaves: Mapping[str, np.ndarray], everywhere: bool = False) -> None:
         self.wanted: Results = interpreter.run(graph, leaves)
         self._primitive = Decompose().run(graph)
         self._leaves = leaves
+        self._everywhere = everywhere
         self._passes_over = any(op.name in ATTENTION for op in graph.ops)
         self._moved: list[Results] = []
 
@@ -46,7 +48,7 @@ class Agreement:
         for runs in (RUNS, MORE_RUNS):
             for seed in range(len(self._moved), runs):
                 passes_over = self._passes_over and seed % 2 == 1
-                self._moved.append(perturbed(self._primitive, self._leaves, seed, passes_over))
+                self._moved.append(perturbed(self._primitive, self._leaves, seed, passes_over, self._everywhere))
             found = _first_difference(got, self.wanted, self._moved)
             if found is None:
                 return None

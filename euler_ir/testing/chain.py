@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
+import ml_dtypes
 import numpy as np
 
 from euler_ir import interpreter
 from euler_ir.compiler import Executable, compile
+from euler_ir.dtypes import as_dtype
 from euler_ir.graph import Graph
 from euler_ir.graph_equality import structurally_equal
 from euler_ir.inspect.agreement import Agreement
@@ -31,7 +33,8 @@ from euler_ir.plan.memory import check_memory
 from euler_ir.rounding import Results
 from euler_ir.state import State
 from euler_ir.text import parse_graph, print_graph
-from euler_ir.verify import verify
+from euler_ir.verify import random_streams, verify
+from euler_ir.widen import in_f64
 
 ALONE: tuple[Pass, ...] = (
     RemoveDead(), Simplify("exact"), Simplify(), MergeEqual(), Fold(), Decompose(), SplitRows(), Legalize(),
@@ -51,9 +54,9 @@ class BrokenLink(AssertionError):
 def check_chain(graph: Graph, leaves: Mapping[str, np.ndarray], passes: Sequence[Pass] = PIPELINE) -> None:
     """Run ``graph`` on ``leaves`` in every way there is and raise BrokenLink for the first that does not agree.
 
-    The links in order: the rules of graphs and the text of the graph, read back; each pass by itself and then
-    ``passes`` one after the other, all run by the interpreter; the plan, its kernels and its memory; the plan run by
-    the reference backend; one with everything rematerialized that can be; machine code on one thread, and on two.
+    The links in order: the rules of graphs and the text of the graph, read back; the graph in f64; each pass by itself
+    and then ``passes`` one after the other, all run by the interpreter; the plan, its kernels and its memory; the plan
+    run by the reference backend; one with everything rematerialized that can be; machine code on one thread, and on two.
 
     A pass that says that it is exact keeps every bit, NaN for NaN, and so do two threads beside one; what rounds in
     another way is as near to the interpreter as rounding explains (see `inspect.agreement`). Raises ExecutionError when
@@ -62,6 +65,8 @@ def check_chain(graph: Graph, leaves: Mapping[str, np.ndarray], passes: Sequence
     agreement = Agreement(graph, leaves)
     with _link("rules and text"):
         original = _check_text(graph)
+    with _link("interpreter in f64"):
+        _check_in_f64(graph, leaves)
     for each in ALONE:
         with _link(f"pass {each} alone"):
             _check_pass(each, graph, leaves, agreement)
@@ -99,6 +104,39 @@ def _check_text(graph: Graph) -> Graph:
     again = parse_graph(print_graph(graph, locations=True))
     _expect(None if structurally_equal(graph, again, locations=True) else f"reads back as another graph:\n{again}")
     return again
+
+
+def _check_in_f64(graph: Graph, leaves: Mapping[str, np.ndarray]) -> None:
+    """Compare with the same graph in f64, unless it draws random numbers, of which f64 has others, or some value of it
+    leaves the range of its type, so that 0 or an infinity stands for what f64 tells apart.
+    """
+    if any(random_streams(op) for op in graph.ops):
+        return
+    wide = in_f64(graph)
+    wide_leaves = {name: a.astype(np.float64) if as_dtype(a.dtype).is_float else a for name, a in leaves.items()}
+    values, wide_values = ([value for op in each.ops for value in op.results] for each in (graph, wide))
+    arrays, wide_arrays = (
+        interpreter.evaluate(*each) for each in ((graph, leaves, values), (wide, wide_leaves, wide_values))
+    )
+    for value, wide_value in zip(values, wide_values, strict=True):
+        if value.dtype.is_float and not _in_range(arrays[value], wide_arrays[wide_value]):
+            return
+    found = interpreter.run(wide, wide_leaves)
+    agreement = Agreement(graph, leaves, everywhere=True)
+    with np.errstate(all="ignore"):
+        narrowed = tuple(
+            {name: array.astype(wanted[name].dtype) for name, array in part.items()}
+            for part, wanted in zip(found, agreement.wanted)
+        )
+    _expect(agreement.fault(narrowed))
+
+
+def _in_range(narrow: np.ndarray, wide: np.ndarray) -> bool:
+    """Whether the type of ``narrow`` holds all of ``wide`` as normal numbers or 0."""
+    info = ml_dtypes.finfo(narrow.dtype)
+    size = np.abs(wide)
+    held = (size == 0) | ((size >= float(info.tiny)) & (size <= float(info.max)))
+    return bool(np.all(held & np.isfinite(narrow.astype(np.float64))))
 
 
 def _check_pass(each: Pass, graph: Graph, leaves: Mapping[str, np.ndarray], agreement: Agreement) -> Graph:

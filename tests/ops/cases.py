@@ -1298,6 +1298,15 @@ for _name, _build, _reference in (
         bound=exponential_bound,
         dtype="f32",
     )
+for _dtype in FLOATS:
+    case(
+        "reduction",
+        "logsumexp rows that overflow",
+        lambda x: T.logsumexp(x, -1),
+        lambda x: torch.logsumexp(x, -1),
+        Input((6, 3), _dtype, _rows),
+        bound=exponential_bound,
+    )
 
 
 def layer_norm_reference(x, weight, bias):

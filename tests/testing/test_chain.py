@@ -1,6 +1,6 @@
 """Random graphs mean the same everywhere: after every pass, on every backend; and the chain says where they do not."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ import euler_ir as ei
 from euler_ir.compiler import Executable
 from euler_ir.errors import ExecutionError
 from euler_ir.graph import Rebuild
+from euler_ir.ops import OPS
 from euler_ir.passes import PIPELINE, MergeEqual, Pass
 from euler_ir.testing import BrokenLink, check_chain, graphs, random_graph
 from euler_ir.testing.limits import tight_limits
@@ -113,6 +114,18 @@ def test_a_wrong_backend_is_named(monkeypatch):
 
     monkeypatch.setattr(Executable, "__call__", one_off)
     with pytest.raises(BrokenLink, match="cpu, 1 thread: output y"):
+        check_chain(*tanh_graph())
+
+
+def test_a_wrong_meaning_in_one_type_is_named(monkeypatch):
+    """Four digits of f32: nearer than any other check of a graph by itself would see."""
+    tanh = OPS["tanh"]
+
+    def four_digits(attributes, x):
+        return tanh.evaluate(attributes, x) if x.dtype == np.float64 else np.round(np.tanh(x), 4)
+
+    monkeypatch.setitem(OPS, "tanh", replace(tanh, evaluate=four_digits))
+    with pytest.raises(BrokenLink, match="interpreter in f64: output y at"):
         check_chain(*tanh_graph())
 
 

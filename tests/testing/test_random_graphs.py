@@ -82,7 +82,7 @@ def test_random_graphs_are_good_graphs_and_a_function_of_their_seed(drawn):
     for seed in SEEDS[:50]:
         again = random_graph(seed)
         verify(again.graph)
-        assert structurally_equal(drawn[seed].graph, again.graph)
+        assert structurally_equal(drawn[seed].graph, again.graph, names=False)  # names are those of the line that draws
         assert all(again.leaves[name].tobytes() == array.tobytes() for name, array in drawn[seed].leaves.items())
 
 
