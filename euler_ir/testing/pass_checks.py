@@ -24,7 +24,7 @@ from euler_ir.testing.filecheck import CheckFailure, match_checks
 from euler_ir.testing.free_checks import (
     check_deterministic, check_idempotent, check_results, check_round_trip, check_verifies,
 )  # fmt: skip
-from euler_ir.testing.pass_run import PassRun, PassTestFailure, graph_of, text_of, window
+from euler_ir.testing.pass_run import PassRun, PassTestFailure, graph_of, shown, text_of, window
 from euler_ir.testing.pass_test import Binding, ExpectedError, PassTest
 from euler_ir.text import parse_graph
 from euler_ir.text.printer import value_names
@@ -45,6 +45,8 @@ def checks_of(test: PassTest) -> dict[str, Check]:
     checks = {"verifies": check_verifies, "round-trip": check_round_trip}
     if test.checks:
         checks["checks"] = check_lines
+    if test.unchanged is not None:
+        checks["unchanged"] = check_unchanged
     if test.pipeline is not None:
         checks |= {"deterministic": check_deterministic, "idempotent": check_idempotent, "same-results": check_results}
     if test.expected:
@@ -59,6 +61,14 @@ def check_lines(run: PassRun) -> None:
         match_checks(run.test.checks, text)
     except CheckFailure as failure:
         raise PassTestFailure(_explained(run.test, failure, text)) from None
+
+
+def check_unchanged(run: PassRun) -> None:
+    """The passes leave the graph as it is."""
+    if text_of(run.after) != text_of(run.before):
+        raise PassTestFailure(
+            f"{run.pipeline} must leave the graph as it is: {run.test.unchanged}\nit becomes\n{shown(text_of(run.after))}"
+        )
 
 
 def _explained(test: PassTest, failure: CheckFailure, text: str) -> str:

@@ -7,6 +7,7 @@ A file holds tests, separated by lines of ``// -----``. Comments with a meaning,
     // CHECK: ...                    what the text after the passes looks like: see ``filecheck``
     // expect-error V04 "text"       what is wrong with this line or, in a line of its own, with the next one;
                                      the rule may be left out
+    // UNCHANGED: reason             the passes leave the graph as it is, and why they must
     // NOT-IDEMPOTENT: reason        the passes, run on what they made, change it once more
     // INPUT: VALUE = ARRAY          what a leaf is given
     // EXPECT: VALUE = ARRAY         what a value must be then, bit for bit, or
@@ -27,7 +28,8 @@ _SEPARATOR = re.compile(r"// -----+\s*\Z")
 _COMMENT = re.compile(r"//\s*(?P<text>.*?)\s*\Z")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _DIRECTIVE = re.compile(r"(?P<word>[A-Z][A-Z-]+):\s*(?P<rest>.*)")
-_WORDS = ("RUN", "NOT-IDEMPOTENT", "INPUT", "EXPECT", "CHECK")
+_REASONS = ("UNCHANGED", "NOT-IDEMPOTENT")
+_WORDS = ("RUN", "INPUT", "EXPECT", "CHECK", *_REASONS)
 _ERROR = re.compile(r'expect-error(?:\s+(?P<rule>[A-Z]+[0-9]+))?\s+"(?P<text>.+)"\Z')
 _BINDING = re.compile(r"%?(?P<name>\"[^\"]+\"|[^\s=]+)\s*=\s*(?P<array>.+?)(?:\s+within\s+(?P<within>[0-9.e+-]+))?\Z")
 _TITLE = re.compile(r"^\s*(?:graph|fused|kernel) @(?P<name>\"[^\"]+\"|[^\s{]+)", re.MULTILINE)
@@ -81,6 +83,7 @@ class PassTest:
     errors: tuple[ExpectedError, ...]
     inputs: tuple[Binding, ...]
     expected: tuple[Binding, ...]
+    unchanged: str | None
     not_idempotent: str | None
 
     @property
@@ -120,7 +123,7 @@ def _sections(text: str) -> Iterator[tuple[int, list[str]]]:
 def _read(file: str, start: int, lines: list[str], above: PassTest | None) -> PassTest:
     """The test in ``lines``, which begin after line ``start`` of the file."""
     pipeline = (above.pipeline, above.pipeline_line) if above is not None else (None, 0)
-    found: dict[str, list] = {word: [] for word in ("CHECK", "INPUT", "EXPECT", "NOT-IDEMPOTENT", "error")}
+    found: dict[str, list] = {word: [] for word in ("CHECK", "INPUT", "EXPECT", *_REASONS, "error")}
     for line, comment, beside_code in _comments(start, lines):
         if comment.startswith("expect-error"):
             about = line if beside_code else _next_code(lines, line - start) + start
@@ -135,9 +138,9 @@ def _read(file: str, start: int, lines: list[str], above: PassTest | None) -> Pa
         word, rest = (match["word"], match["rest"]) if match else ("", "")
         if word == "RUN":
             pipeline = rest, line
-        elif word == "NOT-IDEMPOTENT":
+        elif word in _REASONS:
             if not rest:
-                raise PassTestSyntaxError(line, "NOT-IDEMPOTENT: says why")
+                raise PassTestSyntaxError(line, f"{word}: says why")
             found[word].append(rest)
         elif word in ("INPUT", "EXPECT"):
             found[word].append(_binding(word, rest, line))
@@ -162,6 +165,7 @@ def _read(file: str, start: int, lines: list[str], above: PassTest | None) -> Pa
         errors=tuple(found["error"]),
         inputs=tuple(found["INPUT"]),
         expected=tuple(found["EXPECT"]),
+        unchanged=next(iter(found["UNCHANGED"]), None),
         not_idempotent=next(iter(found["NOT-IDEMPOTENT"]), None),
     )
 

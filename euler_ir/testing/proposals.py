@@ -18,7 +18,7 @@ def propose(path: Path) -> None:
     """Write CHECK lines into each test of the file that has a RUN line and says nothing else."""
     lines = path.read_text(encoding="utf-8").split("\n")
     for test in reversed(read_pass_tests(path)):
-        if test.pipeline is None or test.checks or test.errors or test.expected:
+        if test.pipeline is None or test.checks or test.errors or test.expected or test.unchanged:
             continue
         run = PassRun(test)
         try:
@@ -30,7 +30,7 @@ def propose(path: Path) -> None:
 
 
 def check_lines(before: Graph, text: str) -> list[str]:
-    """CHECK lines for all lines of ``text`` from the first operator on.
+    """CHECK lines for all lines of ``text`` from the first operator to the last output.
 
     Inputs, parameters and states are called as in ``before``; any other value is given a name where it first stands, so
     that the lines do not depend on what the passes call it.
@@ -38,7 +38,7 @@ def check_lines(before: Graph, text: str) -> list[str]:
     leaves = {name for value, name in value_names(before).items() if value.op.definition.has_identity}
     checks: list[str] = []
     names: dict[str, str] = {}
-    for line in text.rstrip("\n").split("\n")[2:]:
+    for line in text.rstrip("\n").split("\n")[2:-1]:
         line = line.strip()
         if not checks and any(line.startswith(f"{leaf} = ") for leaf in leaves):
             continue

@@ -188,6 +188,14 @@ def test_not_idempotent_must_be_true(check):
     assert failures(result) == {"twice_negated::idempotent"} and "remove the line NOT-IDEMPOTENT" in said(result)
 
 
+def test_unchanged_must_be_true(check):
+    one = GOOD.partition("// CHECK")[0]
+    result = check(one + "// UNCHANGED: minus is no plus\n")
+    assert failures(result) == {"twice_negated::unchanged"}
+    assert "simplify must leave the graph as it is: minus is no plus\nit becomes\neir 1" in said(result)
+    check(one.replace("negative", "absolute") + "// UNCHANGED: nor is abs\n").assert_outcomes(passed=6)
+
+
 ROOT_OF_SQUARE = """\
 // RUN: root-of-square
 eir 1
@@ -334,6 +342,7 @@ def test_values_that_are_not_as_expected(check, old, new, message):
         ("// INPUT: %x = [1.0] within 1e-6", "an INPUT is what it is: 'within' goes with EXPECT"),
         ("// expect-error V04", "an error is written expect-error V04"),
         ("// NOT-IDEMPOTENT:", "NOT-IDEMPOTENT: says why"),
+        ("// UNCHANGED:", "UNCHANGED: says why"),
         ("// NOTE: this is a note", None),
         ("// TODO: another one", None),
     ],
@@ -374,7 +383,7 @@ def test_lines_are_proposed_where_there_are_none(check, pytester):
     text = f"{bare}// -----\n\n{GOOD.replace('twice', 'again')}// -----\n{bare.replace('twice', 'third')}\n"
     check(text, "--eir-update").assert_outcomes(passed=18)
     now = pytester.path.joinpath("case.eir").read_text()
-    lines = '// CHECK: [[e:%.*]] = exp %x : f32[3]\n// CHECK-NEXT: output "y" = [[e]]\n// CHECK-NEXT: }\n'
+    lines = '// CHECK: [[e:%.*]] = exp %x : f32[3]\n// CHECK-NEXT: output "y" = [[e]]\n'
     assert now == text.replace("}\n// -----\n\n", "}\n" + lines + "// -----\n\n").replace("}\n\n", "}\n" + lines + "\n")
     check(now, "--eir-update").assert_outcomes(passed=18)
     assert pytester.path.joinpath("case.eir").read_text() == now
