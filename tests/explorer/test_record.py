@@ -46,9 +46,23 @@ def test_stages_are_the_texts_that_dump_prints(gpt2):
     graph, record = gpt2
     texts = stage_texts(record)
     assert texts[0] == dump(graph, "graph").splitlines()
-    assert texts[-3] == dump(graph, "grad").splitlines()
+    assert texts[-3] == dump(graph, "optimized").splitlines()
     assert texts[-2] == dump(graph, "fused").splitlines()
     assert texts[-1] == dump(graph, "plan").splitlines()
+
+
+def test_rows_of_groups_buffers_and_steps_are_told(gpt2):
+    _, record = gpt2
+    (*_, fused, planned), (*_, groups, plan) = record["stages"]["stages"], stage_texts(record)
+    marks = {"group": "  group {} ", "buffer": "  buffer {} ", "step": "    "}
+    for stage, rows in ((fused, groups), (planned, plan)):
+        for kind, number, first, last in stage["regions"]:
+            assert rows[first].startswith(marks[kind].format(number)) and first <= last < len(rows)
+    told = [[number for kind, number, *_ in stage["regions"] if kind == wanted] for stage, wanted in
+            ((fused, "group"), (planned, "buffer"), (planned, "step"))]
+    assert [len(numbers) for numbers in told] == [len(record["plan"][table]) for table in ("groups", "buffers", "steps")]
+    for numbers in told:
+        assert numbers == sorted(set(numbers))
 
 
 def test_each_line_knows_the_value_that_it_makes(gpt2):

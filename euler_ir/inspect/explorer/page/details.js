@@ -50,11 +50,11 @@ function factList(facts) {
 }
 
 function links(kind, numbers) {
-  const some = [...numbers].slice(0, MOST_LINKS).map((number) => link(kind, number));
-  if (numbers.length > MOST_LINKS)
-    some.push(
-      element("span", { class: "aside" }, `and ${plural(numbers.length - MOST_LINKS, "more").replace(/s$/, "")}`),
-    );
+  // What many have in common with each other is said once, above: their numbers are enough.
+  const isShort = numbers.length > 3 && ["step", "group", "buffer"].includes(kind);
+  const some = numbers.slice(0, MOST_LINKS).map((number) => link(kind, number, isShort ? String(number) : undefined));
+  const more = numbers.length - MOST_LINKS;
+  if (more > 0) some.push(element("span", { class: "aside" }, `and ${readableCount(more)} more`));
   return some;
 }
 

@@ -69,11 +69,7 @@ function extentOf({ kind, groups }) {
 function renderKernel(pane, number) {
   const kernel = model.plan.kernels[number];
   return [
-    element(
-      "span",
-      { class: "launches", title: plural(kernel.launches, "launch").replace(/launchs$/, "launches") },
-      `${kernel.launches}×`,
-    ),
+    element("span", { class: "launches", title: `launched ${plural(kernel.launches, "time")}` }, `${kernel.launches}×`),
     element("span", { class: "kernel-name", title: kernel.name }, kernel.name, extentOf(kernel)),
     costCell(pane.costs[number], pane.most ? pane.costs[number] / pane.most : 0),
   ];
@@ -136,7 +132,7 @@ function drawRoofline(pane) {
     kernel.flops && kernelMoves(kernel) ? [{ number, kernel, x: kernel.flops / kernelMoves(kernel) }] : [],
   );
   if (!dots.length) return pane.chart.replaceChildren();
-  const [width, height, left, bottom] = [460, ceilings ? 150 : 54, ceilings ? 44 : 14, 26];
+  const [width, height, left, bottom] = [460, ceilings ? 150 : 54, ceilings ? 44 : 14, 30];
   const span = [
     Math.floor(Math.log10(Math.min(...dots.map((dot) => dot.x), 1))),
     Math.ceil(Math.log10(Math.max(...dots.map((dot) => dot.x), 10))),
@@ -163,7 +159,7 @@ function drawRoofline(pane) {
       ),
     );
   }
-  chart.append(drawing("text", { x: width - 12, y: height - 1, "text-anchor": "end" }, "FLOPs by byte"));
+  chart.append(drawing("text", { x: width - 12, y: height - 4, "text-anchor": "end" }, "FLOPs by byte"));
   if (ceilings) {
     const ridge = ceilings.fma / bandwidth;
     const [from, to] = [10 ** span[0], 10 ** span[1]];

@@ -60,7 +60,7 @@ function buildHelp() {
 }
 
 function onKey(event) {
-  const isTyping = event.target.matches("input, select") && event.target.checkVisibility();
+  const isTyping = event.target.matches?.("input, select") && event.target.checkVisibility();
   if (document.querySelector("dialog[open]") || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
   const stage = Number(state.stage);
   const actions = {

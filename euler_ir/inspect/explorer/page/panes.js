@@ -111,6 +111,7 @@ function link(kind, number, text = model.kinds[kind].label(number)) {
     "button",
     {
       class: `link ${highlight(kind, number)}`,
+      title: model.kinds[kind].label(number),
       "data-kind": kind,
       on: {
         click: (event) => {
