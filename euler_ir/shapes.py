@@ -11,6 +11,9 @@ from euler_ir.errors import ShapeError
 
 Shape = tuple[int, ...]
 
+MAX_AXES = 64
+"""Axes of a tensor at most: numpy's arrays have no more."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorType:

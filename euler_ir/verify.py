@@ -8,21 +8,24 @@ import numpy as np
 
 from euler_ir.absent import AbsentArray
 from euler_ir.dtypes import DType
-from euler_ir.errors import EulerError, VerifyError
+from euler_ir.errors import EulerError, Location, VerifyError
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.initializers import Initializer
 from euler_ir.ops.definition import OPS, OpDefinition
+from euler_ir.shapes import MAX_AXES
 
 RULES = {
     "V01": "every operand is defined by an earlier op of the same graph",
     "V02": "the operator is in the table of operators, and takes that many operands",
     "V03": "attributes are those that the operator declares, each of its kind",
     "V04": "result types are what the type rule of the operator gives",
-    "V05": "inputs, parameters and states have distinct names, and the graph finds each by its name",
-    "V06": "outputs and updates are values of the graph",
+    "V05": "inputs, parameters and states have distinct names, and the graph finds each, and nothing else, by its name",
+    "V06": "outputs and updates are values of the graph, under names that are strings",
     "V07": "an update replaces a parameter or state of the graph by a value of its type",
     "V08": "no two random ops share a stream, but for one that is repeated: it reads its operands `later`",
     "V09": "the name of a value is a string that no other value of the graph has",
+    "V10": "a tensor has at most 64 axes, and sizes that are integers of 0 or more, below 2 to the 63",
+    "V11": "an op comes from a Location or None, a scope that is a string, and via a tuple of strings",
 }
 
 _KINDS = {
@@ -52,10 +55,8 @@ def verify(graph: Graph) -> None:
         for stream in random_streams(op) if not repeated else ():
             if taken.setdefault(stream, op) is not op:
                 raise _broken("V08", op, f"{op.name} uses stream {stream}, as does another {taken[stream].name}")
-        for value in op.results:
-            if value.name in names or type(value.name) is not str:
-                raise _broken("V09", op, f"{op.name} gives a value the name {value.name!r}", (value.describe(),))
-            names.add(value.name)
+        _check_results(op, names)
+        _check_origin(op)
         defined.update(op.results)
     _check_leaves(graph)
     _check_ends(graph, defined)
@@ -128,6 +129,25 @@ def _check_types(op: Op) -> None:
         raise _broken("V04", op, f"{op.name} gives {wanted}, but {found} is stored", _describe(op))
 
 
+def _check_results(op: Op, names: set[str]) -> None:
+    for value in op.results:
+        if value.name in names or type(value.name) is not str:
+            raise _broken("V09", op, f"{op.name} gives a value the name {value.name!r}", (value.describe(),))
+        names.add(value.name)
+        if len(value.type.shape) > MAX_AXES:
+            raise _broken("V10", op, f"{op.name} gives {len(value.type.shape)} axes")
+        for size in value.type.shape:
+            if type(size) is not int or not 0 <= size < 1 << 63:
+                raise _broken("V10", op, f"{op.name} gives a size of {size!r}", (value.describe(),))
+
+
+def _check_origin(op: Op) -> None:
+    location, scope, via = op.location, op.scope, op.via
+    is_place = location is None or isinstance(location, Location)
+    if not is_place or type(scope) is not str or type(via) is not tuple or any(type(by) is not str for by in via):
+        raise _broken("V11", None, f"{op.name} comes from {location!r}, scope {scope!r}, via {via!r}")
+
+
 def _describe(op: Op) -> tuple[str, ...]:
     return tuple(value.describe() for value in op.operands)
 
@@ -143,11 +163,16 @@ def _check_leaves(graph: Graph) -> None:
         if graph.leaf(name) is not op.result:
             raise _broken("V05", op, f"graph {graph.name!r} does not find {op.name} {name!r} by its name")
         seen[name] = op
+    for name, leaf in graph._leaves.items():
+        if seen.get(name) is not leaf.op:
+            raise _broken("V05", None, f"graph {graph.name!r} finds {leaf.op.name} {name!r}, which is not in it")
 
 
 def _check_ends(graph: Graph, defined: set[Value]) -> None:
     for label, ends in (("output", graph.outputs), ("update", graph.updates)):
         for name, value in ends.items():
+            if type(name) is not str:
+                raise _broken("V06", value.op, f"{label} {name!r} is not named by a string")
             if value not in defined:
                 raise _broken("V06", value.op, f"{label} {name!r} is not a value of graph {graph.name!r}")
     for name, value in graph.updates.items():

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import ml_dtypes
@@ -16,7 +17,7 @@ from euler_ir.absent import AbsentArray, content_hash
 from euler_ir.dtypes import DTYPES, DType, as_dtype, f64
 from euler_ir.errors import GraphError
 from euler_ir.initializers import INITIALIZERS, Initializer
-from euler_ir.shapes import TensorType
+from euler_ir.shapes import Shape, TensorType
 
 FROM_TYPE = ("shape", "dtype")
 """Attributes that the printed result type says already: they are not printed, the parser fills them in."""
@@ -249,7 +250,7 @@ def _read_array(literal: Literal, type: TensorType) -> np.ndarray | AbsentArray:
     if literal.form == "call":
         return _read_large(literal, type)
     data = b"".join(_read_element(item, type.dtype) for item in _elements(literal, type))
-    return np.frombuffer(data, type.dtype.numpy).reshape(type.shape)
+    return _sized(np.frombuffer(data, type.dtype.numpy).reshape, type, literal)
 
 
 def _read_large(literal: Literal, type: TensorType) -> np.ndarray | AbsentArray:
@@ -262,8 +263,13 @@ def _read_large(literal: Literal, type: TensorType) -> np.ndarray | AbsentArray:
             raise LiteralError("expected the 64 hexadecimal digits of a SHA-256", item)
         return AbsentArray(type.dtype.numpy, type.shape, item.text)
     element = np.frombuffer(_read_element(item, type.dtype), type.dtype.numpy)[0]
+    return _sized(lambda shape: np.broadcast_to(element, shape), type, literal)
+
+
+def _sized(make: Callable[[Shape], np.ndarray], type: TensorType, literal: Literal) -> np.ndarray:
+    """What ``make`` gives for the shape of ``type``; numpy has arrays of fewer bytes than a type can say."""
     try:
-        return np.broadcast_to(element, type.shape)
+        return make(type.shape)
     except ValueError:
         raise LiteralError(f"{type} is larger than any memory", literal) from None
 

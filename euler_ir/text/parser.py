@@ -9,7 +9,7 @@ from euler_ir.dtypes import DTYPES
 from euler_ir.errors import EulerError, GraphError, ParseError, did_you_mean
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.ops.definition import OPS, OpDefinition
-from euler_ir.shapes import TensorType
+from euler_ir.shapes import MAX_AXES, TensorType
 from euler_ir.text.literals import FROM_TYPE, Literal, LiteralError, read_attribute
 from euler_ir.text.origins import read_origins
 from euler_ir.text.printer import VERSION
@@ -169,6 +169,8 @@ class GraphParser(Reader):
         parts = [part.strip() for part in sizes.split(",")] if sizes.strip() else []
         if not all(part.isdigit() and len(part) <= _LONGEST_SIZE for part in parts):
             raise self.error(f"[{sizes}] is not a shape", token.offset, "sizes are separated by commas: f32[2, 3]")
+        if len(parts) > MAX_AXES:
+            raise self.error(f"a tensor has at most {MAX_AXES} axes, not {len(parts)}", token.offset)
         return self.types.setdefault(token.text, TensorType(DTYPES[dtype], tuple(map(int, parts))))
 
     # -- values --------------------------------------------------------------------------------------------------------
@@ -230,6 +232,8 @@ class GraphParser(Reader):
                 item = Literal("list", "", offset)
                 if not self.accept("]"):
                     unfinished.append(item)
+                    if len(unfinished) > MAX_AXES:
+                        raise self.error(f"lists are nested at most {MAX_AXES} deep", offset)
                     continue
             else:
                 item = self.scalar()

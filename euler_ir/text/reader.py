@@ -38,6 +38,8 @@ _LONGEST_INTEGER = 18
 """Digits that surely fit into 64 bits."""
 _EXCERPT = 100
 """Characters of a long source line that a message shows."""
+_LONGEST_LINE = 600
+"""Characters of a line of a message."""
 
 
 Item = TypeVar("Item")
@@ -153,7 +155,9 @@ class Reader:
         caret = " " * (column - first) + "^"
         excerpt = source[first : first + _EXCERPT]
         return ParseError(
-            f"{self.filename}:{line}:{column + 1}: {what}", details=(excerpt, caret, *details), hint=hint
+            f"{self.filename}:{line}:{column + 1}: {_shortened(what)}",
+            details=(excerpt, caret, *map(_shortened, details)),
+            hint=hint and _shortened(hint),
         )
 
     def expected(self, what: str, words: Iterable[str] = ()) -> ParseError:
@@ -197,10 +201,14 @@ class Reader:
             raise ParseError.of(self.errors, f"{self.filename} has {MAX_ERRORS} errors or more")
 
     def _skip(self, start: int) -> None:
-        """Move from the fault, in a statement that begins at ``start``, to the next line that can begin another."""
+        """Move from the fault, in a statement that begins at ``start``, to the next line, or where the statement may go
+        on there, to the next one that can begin another.
+        """
         end = self._line_end(max(start, self._read))
         first, *rest = self.text[start:end].split("\n")
         depth = (_OPENS.search(first) is not None) + sum(map(_deeper, rest))
+        if not depth and _is_closed(self.text[start:end]):
+            return self._move(end)
         while end < len(self.text):
             begin, end = end + 1, self._line_end(end + 1)
             line = self.text[begin:end]
@@ -216,9 +224,19 @@ class Reader:
         return end if end >= 0 else len(self.text)
 
 
+def _shortened(message: str) -> str:
+    """``message`` without the middle of what makes it long: words of the text can be as long as that."""
+    return message if len(message) <= _LONGEST_LINE else f"{message[: _LONGEST_LINE // 2]} ... {message[-_EXCERPT:]}"
+
+
 def word(text: str) -> str:
     """``text`` as it is when it is a plain word, else in quotes."""
     return text if _PLAIN.match(text) else json.dumps(text)
+
+
+def _is_closed(statement: str) -> bool:
+    """Whether no bracket of ``statement`` is left open, so that it does not go on in the next line."""
+    return sum(statement.count(mark) for mark in "{[(") == sum(statement.count(mark) for mark in "}])")
 
 
 def _deeper(line: str) -> int:

@@ -355,9 +355,11 @@ def chain(length):
     return graph
 
 
-def test_deep_lists_do_not_recurse():
-    with pytest.raises(e.ParseError, match="expected a number of f32"):
+def test_deep_lists_are_refused():
+    with pytest.raises(e.ParseError, match="lists are nested at most 64 deep"):
         parse_graph(HEADER + "%y = constant {value = " + "[" * 5000 + "1" + "]" * 5000 + "} : f32[1]}")
+    deepest = HEADER + "  %y = constant {value = " + "[" * 64 + "1.0" + "]" * 64 + "} : f32[" + ", ".join(["1"] * 64) + "]\n}\n"
+    assert print_graph(parse_graph(deepest)) == deepest
 
 
 def test_parsing_keeps_up():

@@ -131,6 +131,38 @@ def no_name(graph):
     put(graph, "exp", [graph.leaf("x")], [graph.leaf("x").type]).result.name = None
 
 
+def negative_size(graph):
+    put(graph, "iota", [], [e.TensorType(e.i64, (2, -1))], shape=(2, -1), axis=0, dtype=e.i64)
+
+
+def endless_size(graph):
+    put(graph, "iota", [], [e.TensorType(e.i64, (1 << 63,))], shape=(1 << 63,), axis=0, dtype=e.i64)
+
+
+def many_axes(graph):
+    put(graph, "iota", [], [e.TensorType(e.i64, (1,) * 65)], shape=(1,) * 65, axis=0, dtype=e.i64)
+
+
+def place_that_is_text(graph):
+    graph.ops[0].location = "model.py:3"
+
+
+def chain_that_is_a_list(graph):
+    graph.ops[0].via = ["gradient"]
+
+
+def scope_of_none(graph):
+    graph.ops[0].scope = None
+
+
+def leaf_that_is_gone(graph):
+    graph._leaves["y"] = e.Graph("other").input("y", ())
+
+
+def output_without_a_name(graph):
+    graph.outputs[3] = graph.leaf("x")
+
+
 BROKEN = [
     ("V01", foreign_operand, "operand 0 of exp belongs to another graph"),
     ("V01", use_before_definition, "operand 0 of multiply is defined later or never"),
@@ -146,6 +178,8 @@ BROKEN = [
     ("V04", impossible_type, r"axes \(0, 7\) do not fit"),
     ("V05", repeated_leaf, "input 'x' bears the name of another input"),
     ("V05", unlisted_leaf, "does not find input 'y' by its name"),
+    ("V05", leaf_that_is_gone, "graph 'case' finds input 'y', which is not in it"),
+    ("V06", output_without_a_name, "output 3 is not named by a string"),
     ("V06", foreign_output, "output 'other' is not a value of graph 'case'"),
     ("V06", foreign_update, "update 'weight' is not a value of graph 'case'"),
     ("V07", update_of_input, "update 'x' names no parameter or state"),
@@ -155,6 +189,12 @@ BROKEN = [
     ("V08", overlapping_stream, "random_uniform uses stream 3, as does another random_normal"),
     ("V09", repeated_name, "exp gives a value the name 'weight'"),
     ("V09", no_name, "exp gives a value the name None"),
+    ("V10", negative_size, "iota gives a size of -1"),
+    ("V10", endless_size, "iota gives a size of 9223372036854775808"),
+    ("V10", many_axes, "iota gives 65 axes"),
+    ("V11", place_that_is_text, "input comes from 'model.py:3', scope '', via"),
+    ("V11", chain_that_is_a_list, r"via \['gradient'\]"),
+    ("V11", scope_of_none, "scope None"),
 ]
 
 
