@@ -118,6 +118,7 @@ def test_importing_the_package_imports_no_code_generator():
     [
         ["cache"],
         ["dump", "examples/mlp.py:train_graph", "--stage", "plan"],
+        ["explain", "%loss", "examples/mlp.py:train_graph"],
         ["fusion", "examples/mlp.py:train_graph"],
         ["memory", "examples/mlp.py:train_graph"],
     ],

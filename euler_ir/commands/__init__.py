@@ -6,6 +6,7 @@ Only the module of the command that is called is imported, so that each starts a
 COMMANDS = {
     "dump": "print what the compiler makes of a model, stage by stage",
     "run": "run a graph, a fused graph or kernels, from Python or from edited text",
+    "explain": "say everything about one value: line, passes, loops, memory, cost",
     "fusion": "say for every edge whether it is fused, why not, what that costs and what would lift it",
     "memory": "say what a step keeps in memory and when, whose it is, and why not less",
     "where": "trace one element of a parameter to the machine: memory, loops, threads and lanes",

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from euler_ir.compiler import Stages, lower
-from euler_ir.errors import Location
+from euler_ir.errors import GraphError, Location
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.inspect.find import location_record, short
 from euler_ir.passes.groups import FusedGraph, Group, is_in_memory
 from euler_ir.passes.refusals import Refusal
 from euler_ir.plan.decisions import Place
 from euler_ir.plan.plan import MatmulStep, Plan
-from euler_ir.plan.work import Traffic, traffic_of
+from euler_ir.plan.work import Traffic, tasks, traffic_of
 from euler_ir.text.printer import value_names
 from euler_ir.verify import verify
 
@@ -143,12 +143,13 @@ def fusion(graph: Graph) -> Fusion:
 
 
 def fusion_of(stages: Stages) -> Fusion:
-    """The fusion report of what was compiled already."""
+    """The fusion report of what was compiled already. Raises GraphError for groups that the pass fuse did not make."""
+    if stages.fused.refusals is None:
+        raise GraphError(f"the groups of {stages.optimized.name!r} were read from text, which has no reasons")
     report = _Report(stages.fused, stages.plan)
     edges = tuple(report.edges())
-    moved = sum(traffic.moved for traffic in report.traffic)
     unfused = [edge for edge in edges if edge.verdict == "unfused"]
-    return Fusion(stages.optimized.name, len(stages.fused.groups), edges, total(unfused), moved)
+    return Fusion(stages.optimized.name, len(stages.fused.groups), edges, total(unfused), report.moved)
 
 
 class _Report:
@@ -174,11 +175,7 @@ class _Report:
         self.group_traffic = {
             group: _traffic(plan, step, self.decisions.places[group]) for group, step in self.steps.items()
         }
-        self.traffic = [
-            traffic_of(plan, step, nest)
-            for step in steps
-            for nest in range(len(step.kernel.nests) if hasattr(step, "kernel") else 1)
-        ]
+        self.moved = sum(traffic_of(plan, *task).moved for task in tasks(plan))
 
     def edges(self) -> Iterable[Edge]:
         for op in self.graph.ops:

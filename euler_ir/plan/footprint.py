@@ -96,5 +96,7 @@ def owner_lines(owners: Sequence[Owner]) -> list[str]:
 
 
 def readable(nbytes: int) -> str:
-    """``nbytes`` in units of 2^20 bytes, or of 2^10 when they are few."""
-    return f"{nbytes / 2**20:.2f} MiB" if nbytes >= 1 << 20 else f"{nbytes / 2**10:.2f} KiB"
+    """``nbytes`` in units of 2^20 bytes, of 2^10 when they are few, or as they are."""
+    if nbytes >= 1 << 20:
+        return f"{nbytes / 2**20:.2f} MiB"
+    return f"{nbytes / 2**10:.2f} KiB" if nbytes >= 1 << 10 else f"{nbytes} B"

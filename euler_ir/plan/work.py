@@ -8,7 +8,7 @@ operation is one arithmetic operation on floats, whatever it takes: an exp count
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from euler_ir.index import Axis, Index
@@ -45,6 +45,13 @@ class Traffic:
     @property
     def moved(self) -> int:
         return sum(self.read.values()) + sum(self.written.values())
+
+
+def tasks(plan: Plan) -> Iterator[tuple[Step, int]]:
+    """Every task of ``plan`` in order: its step, and the number of its nest, 0 but for kernels."""
+    for step in plan.steps():
+        for nest in range(len(step.kernel.nests) if isinstance(step, KernelStep) else 1):
+            yield step, nest
 
 
 def work_of(plan: Plan, step: Step, nest: int = 0) -> Work:

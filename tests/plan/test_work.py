@@ -8,7 +8,7 @@ from euler_ir import compiler
 from euler_ir.compiler import lower
 from euler_ir.passes.cost import attention_flops, matmul_flops
 from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep
-from euler_ir.plan.work import traffic_of, work_of
+from euler_ir.plan.work import tasks, traffic_of, work_of
 from euler_ir.testing.random_graphs import random_graph
 
 
@@ -17,11 +17,7 @@ def works(build):
     with ei.Graph("counted") as graph:
         build()
     plan = compiler.lower(graph).plan
-    return [
-        work_of(plan, step, nest)
-        for step in plan.steps()
-        for nest in range(len(step.kernel.nests) if isinstance(step, KernelStep) else 1)
-    ]
+    return [work_of(plan, *task) for task in tasks(plan)]
 
 
 def test_elementwise():
@@ -156,11 +152,10 @@ def test_attention_counts_the_pairs_that_are_not_masked():
 @pytest.mark.parametrize("seed", range(40))
 def test_traffic_buffer_by_buffer_adds_up_to_the_work(seed):
     plan = lower(random_graph(seed).graph).plan
-    for step in plan.steps():
-        for nest in range(len(step.kernel.nests) if isinstance(step, KernelStep) else 1):
-            work, traffic = work_of(plan, step, nest), traffic_of(plan, step, nest)
-            assert (work.read_bytes, work.written_bytes) == (sum(traffic.read.values()), sum(traffic.written.values()))
-            assert set(traffic.read) <= set(step.reads()) and set(traffic.written) <= set(step.writes())
+    for step, nest in tasks(plan):
+        work, traffic = work_of(plan, step, nest), traffic_of(plan, step, nest)
+        assert (work.read_bytes, work.written_bytes) == (sum(traffic.read.values()), sum(traffic.written.values()))
+        assert set(traffic.read) <= set(step.reads()) and set(traffic.written) <= set(step.writes())
 
 
 def test_an_index_that_is_a_constant_is_counted():
