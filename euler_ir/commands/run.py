@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "parameters and state begun, from the seed."
     )
     add_program(parser)
-    parser.add_argument("--backend", choices=BACKENDS, default="interpreter", help="what runs it (default: %(default)s)")
+    parser.add_argument("--backend", choices=BACKENDS, default=BACKENDS[0], help="what runs it (default: %(default)s)")
     parser.add_argument("--inputs", metavar="IN.safetensors", type=Path, help="arrays for inputs, by name")
     parser.add_argument("--state", metavar="STATE.safetensors", type=Path, help="parameters and state, by name")
     parser.add_argument("--seed", type=count_or_zero, default=0, help="of all that is not given (default: %(default)s)")

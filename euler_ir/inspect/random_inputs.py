@@ -1,4 +1,4 @@
-"""Inputs for a graph, or for kernels, that nobody gave any: of the declared types, and integers where they may index."""
+"""Inputs for a graph or kernels that nobody gave any: of the declared types, and integers where they may index."""
 
 from __future__ import annotations
 

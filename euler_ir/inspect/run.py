@@ -16,7 +16,7 @@ from euler_ir.errors import ExecutionError, did_you_mean
 from euler_ir.graph import Graph
 from euler_ir.inspect.program_file import Program, level_of
 from euler_ir.inspect.random_inputs import random_inputs, random_kernel_inputs
-from euler_ir.loops.kernel import Kernel
+from euler_ir.loops.kernel import Kernel, Loop, Statement
 from euler_ir.passes.groups import FusedGraph
 from euler_ir.plan.footprint import readable
 from euler_ir.plan.kernels import plan_of_kernels
@@ -27,6 +27,9 @@ from euler_ir.state import State, check_array
 BACKENDS = ("interpreter", "reference", "cpu")
 SHOWN = 4
 """Elements of a result that are shown."""
+
+MOST_ITERATIONS = 10**13
+"""Runs of loops that a kernel may ask for: a day of one core, if each took 10 ns."""
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -188,6 +191,9 @@ def begun_state(graph: Graph, given: Arrays, seed: int) -> tuple[State, tuple[st
 def _run_kernels(kernels: tuple[Kernel, ...], backend: str, given: Arrays, seed: int, threads: int | None) -> Run:
     plan = plan_of_kernels(kernels[0].name, kernels)
     _expect_memory(sum(buffer.type.nbytes for buffer in plan.buffers))
+    iterations = sum(nest.points * _iterations(nest.body) for kernel in kernels for nest in kernel.nests)
+    if iterations > MOST_ITERATIONS:
+        raise ExecutionError(f"the loops run {iterations:,} times, and that would take days")
     named = {buffer.name: buffer for buffer in plan.buffers if buffer.place != "output"}
     for name, array in given.items():
         _check_buffer(name, array, named)
@@ -206,6 +212,12 @@ def _run_kernels(kernels: tuple[Kernel, ...], backend: str, given: Arrays, seed:
     }
     missing = tuple(name for name in named if name not in given)
     return Run(kernels, backend, seed, missing, (), (), _results(by_place["output"], by_place["state"]))
+
+
+def _iterations(body: tuple[Statement, ...]) -> int:
+    """How often the innermost statements run for one run of ``body``."""
+    loops = [statement for statement in body if isinstance(statement, Loop)]
+    return 1 + sum(math.prod(axis.extent for axis in loop.axes) * _iterations(loop.body) for loop in loops)
 
 
 def _check_buffer(name: str, array: np.ndarray, buffers: Mapping[str, PlannedBuffer]) -> None:

@@ -19,7 +19,8 @@ _NAMES = {
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file. Raises ExecutionError for what is no safetensors file or has a type that we lack; OSError."""
+    """The arrays of a file. Raises ExecutionError for what is no safetensors file or has a type that we lack, OSError.
+    """
     try:
         parts = safetensors.deserialize(path.read_bytes())
     except safetensors.SafetensorError as error:
@@ -27,7 +28,8 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
     arrays = {}
     for name, part in parts:
         if part["dtype"] not in _NAMES:
-            raise ExecutionError(f"{str(path)!r}: {name!r} has elements of {part['dtype']}", hint=f"use {', '.join(DTYPES)}")
+            known = f"use {', '.join(DTYPES)}"
+            raise ExecutionError(f"{str(path)!r}: {name!r} has elements of {part['dtype']}", hint=known)
         dtype = DTYPES[_NAMES[part["dtype"]]]
         arrays[name] = np.frombuffer(part["data"], dtype.numpy).reshape(part["shape"])
     return arrays

@@ -1,6 +1,9 @@
-"""Proofs that an index stays inside of a buffer."""
+"""Proofs that an index stays inside of a buffer, and that points of a nest do not meet in one of its elements."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,15 +16,13 @@ _MOST_POINTS = 1 << 16
 def within(index: Index, size: int, conditions: tuple[Condition, ...] = ()) -> bool:
     """Whether ``0 <= index < size`` wherever all ``conditions`` hold.
 
-    Intervals decide, and small iteration spaces are tried point by point. What neither proves counts as inside if there
-    are conditions, for they may say more than is seen here, and as outside if there are none.
+    Intervals decide, and small iteration spaces are tried point by point. What neither proves counts as outside.
     """
     bounds = tuple(condition for condition in conditions if isinstance(condition, Bound))
     low, high = interval(index, bounds)
     if 0 <= low and high < size:
         return True
-    outcome = _tried(index, size, conditions)
-    return bool(conditions) if outcome is None else outcome
+    return _tried(index, size, conditions)
 
 
 def interval(index: Index, bounds: tuple[Bound, ...]) -> tuple[int, int]:
@@ -62,17 +63,57 @@ def _atom_interval(atom: Atom, bounds: tuple[Bound, ...]) -> tuple[int, int]:
     return atom.bounds
 
 
-def _tried(index: Index, size: int, conditions: tuple[Condition, ...]) -> bool | None:
-    """Whether the index is inside at every point where the conditions hold; None when there are too many points."""
+def _tried(index: Index, size: int, conditions: tuple[Condition, ...]) -> bool:
+    """Whether the index is inside at every point where the conditions hold, and there are few enough to try."""
     indices = (index, *(condition.index for condition in conditions))
     variables = list(dict.fromkeys(atom for part in indices for atom in (*part.axes(), *part.dynamics())))
-    if np.prod([float(variable.extent) for variable in variables]) > _MOST_POINTS:
-        return None
+    if math.prod(variable.extent for variable in variables) > _MOST_POINTS:
+        return False
     grid = np.meshgrid(*(np.arange(variable.extent) for variable in variables), indexing="ij", sparse=True)
     values = dict(zip(variables, grid))
     position = index.evaluate(values)
     outside = (position < 0) | (position >= size)
     return not np.any(outside & holds(conditions, values))
+
+
+def apart(indices: Sequence[Index], points: Sequence[Axis]) -> bool:
+    """Whether no two points of the axes ``points`` ever meet in one element: neither at one of ``indices``, whatever
+    the other axes in them are, nor at two.
+
+    Where each multiple of an axis is larger than all smaller ones together can make up for, equal sums have equal
+    parts. What that does not prove is tried point by point, and counts as meeting where there are too many. Whether
+    points meet at two indices is only tried: where there are too many, each index alone is looked at.
+    """
+    variables = list(dict.fromkeys((*points, *(axis for index in indices for axis in index.axes()))))
+    if math.prod(axis.extent for axis in variables) * len(indices) > _MOST_POINTS:
+        return all(_is_one_to_one(index, points) for index in indices)
+    if len(indices) == 1 and _is_one_to_one(indices[0], points):
+        return True
+    grid = dict(zip(variables, np.meshgrid(*(np.arange(axis.extent) for axis in variables), indexing="ij")))
+    number = np.zeros(tuple(axis.extent for axis in variables), np.int64)
+    for axis in points:
+        number = number * axis.extent + grid[axis]
+    owners: dict[int, int] = {}
+    for index in indices:
+        elements = np.broadcast_to(index.evaluate(grid), number.shape)
+        for element, owner in zip(elements.ravel().tolist(), number.ravel().tolist()):
+            if owners.setdefault(element, owner) != owner:
+                return False
+    return True
+
+
+def _is_one_to_one(index: Index, points: Sequence[Axis]) -> bool:
+    """Whether multiples of axes alone show that points differ in the element at ``index``."""
+    factors = {atom: factor for atom, factor in index.terms if isinstance(atom, Axis)}
+    if len(factors) < len(index.terms) or any(axis.extent > 1 and axis not in factors for axis in points):
+        return False
+    reach, met = 0, False
+    for axis in sorted(factors, key=lambda axis: abs(factors[axis])):
+        met = met or axis in points
+        if met and abs(factors[axis]) <= reach:
+            return False
+        reach += abs(factors[axis]) * (axis.extent - 1)
+    return True
 
 
 def holds(conditions: tuple[Condition, ...], values) -> np.ndarray | bool:

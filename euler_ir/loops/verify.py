@@ -9,7 +9,7 @@ import numpy as np
 from euler_ir.dtypes import DType, bool_, f32, f64, i64
 from euler_ir.errors import EulerError, VerifyError, did_you_mean
 from euler_ir.index import Axis, Condition, Index
-from euler_ir.loops.bounds import within
+from euler_ir.loops.bounds import apart, within
 from euler_ir.loops.kernel import (
     Buffer,
     Carry,
@@ -87,6 +87,7 @@ class _Verifier:
         self._buffers: dict[str, Buffer] = {}
         self._defined: set[str] = set()
         self._stored: set[str] = set()
+        self._indices: dict[tuple[str, tuple[Axis, ...]], list[Index]] = {}  # where each buffer is stored to
 
     def run(self) -> None:
         nest = self._nest
@@ -222,13 +223,15 @@ class _Verifier:
 
         A dynamic index may depend on any axis, so only the interpreter sees whether it repeats.
         """
-        if store.index.dynamics() or any(axis.extent == 0 for axis in scope.axes):
-            return
         lanes = (scope.lanes,) if scope.lanes and scope.lanes not in self._nest.axes else ()
-        apart = lanes if buffer.role == "local" else (*self._nest.axes, *lanes)
-        for axis in apart:
-            depends = axis.extent <= 1 or axis in store.index.axes()
-            self._expect(depends, "L12", f"the index of the store does not depend on axis {axis}", store)
+        points = lanes if buffer.role == "local" else (*self._nest.axes, *lanes)
+        stored = self._indices.setdefault((buffer.name, points), [])
+        never_runs = any(axis.extent == 0 for axis in scope.axes)
+        if not points or never_runs or store.index.dynamics() or store.index in stored:
+            return
+        stored.append(store.index)
+        what = f"points of {', '.join(map(str, points))} may meet in an element of {buffer.name!r}"
+        self._expect(apart(stored, points), "L12", what, store)
 
     # -- indices -------------------------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ class Group:
         return [self.prologues[source] for source in sources if source in self.prologues]
 
     def settle(self, order: Mapping[Op, int]) -> None:
-        """Keep of the operators those that the outputs need, in ``order``; the others are computed where they are read."""
+        """Keep the operators that the outputs need, in ``order``; the others are computed where they are read."""
         computed = self.computed()
         self.ops = sorted((op for op in self.ops if op in computed), key=order.__getitem__)
         self.roots = {value: root for value, root in self.roots.items() if value.op in computed}

@@ -160,7 +160,7 @@ def _check_reduction(op: Op, group: Group) -> None:
 def _check_root(op: Op, group: Group, allowed: list[Indices]) -> None:
     root = group.roots.get(op.result)
     if root not in allowed:
-        shown = " or ".join(f"[{', '.join(map(str, each))}]" for each in dict.fromkeys(allowed)) or "none of these loops"
+        shown = " or ".join(f"[{', '.join(map(str, each))}]" for each in dict.fromkeys(allowed)) or "none of these"
         at = "nowhere" if root is None else f"at [{', '.join(map(str, root))}]"
         raise _broken("F06", f"{_said(op.result)} is made {at}; its indices are {shown}", group)
 

@@ -137,7 +137,7 @@ def _expect_in_place(plan: Plan, old: DistinctKernel, new: Kernel, step: KernelS
             if places[source] != places[target] or read.role != "input" or not written.is_written:
                 continue
             if not accesses.can_overwrite(read.name, written.name):
-                what = f"it is launched with %{written.name} in the memory of %{read.name}, which the new one reads elsewhere"
+                what = f"a launch has %{written.name} in the memory of %{read.name}, which the new one reads elsewhere"
                 hint = f"read each element of %{read.name} where %{written.name} is stored, and before"
                 raise _unfit(old, what, hint=hint)
 

@@ -17,6 +17,8 @@ from euler_ir.text.reader import FollowUp, Reader, Token
 from euler_ir.text.resources import fill, read_resources
 from euler_ir.verify import operand_count_fault, random_streams
 
+LEVELS = ("graph", "fused", "kernel")
+"""The words that follow the version line of a file."""
 _STATEMENTS = ("output", "update")
 """The words that a statement of a graph begins with, where it does not begin with a value."""
 _LONGEST_SIZE = 18
@@ -63,6 +65,9 @@ class GraphParser(Reader):
 
     def head(self, level: str) -> Graph:
         """An empty graph of the name that follows the word ``level``, up to the opening brace."""
+        if self.token.text != level and self.token.text in LEVELS:
+            what = f"this is a file of level {self.token.text!r}, not {level!r}"
+            raise self.error(what, self.token.offset, "euler-ir run and euler-ir kernel take files of any level")
         self.expect(level)
         self.expect("@")
         graph = Graph(self.name("the name of the graph"))
@@ -132,7 +137,7 @@ class GraphParser(Reader):
         self.values.update((value.name, value) for value in op.results)
 
     def operation(self, graph: Graph, names: list[Token]) -> tuple[Op, Token]:
-        """The op whose line begins with ``names``, read up to its types, and its operator; it is not in ``graph`` yet."""
+        """The op whose line begins with ``names``, read up to its types, and its operator; not in ``graph`` yet."""
         self.expect("=")
         token = self.take("word", "an operator")
         if token.text not in OPS:

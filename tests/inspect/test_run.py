@@ -247,3 +247,17 @@ def test_what_no_machine_holds_is_refused(backend):
     text = 'eir 1\ngraph @g {\n  %x = input {name = "x"} : f32[1000000, 1000000, 1000]\n  output "x" = %x\n}\n'
     with pytest.raises(ExecutionError, match="this machine has"):
         run_program(parse_program(text), backend)
+
+
+def test_loops_without_end_are_refused():
+    endless = f"    loop k in {10**15} {{\n      %z: f32 = constant 0.0\n    }}\n"
+    text = SCALE.replace("    loop j", endless + "    loop j", 1)
+    for backend in BACKENDS:
+        with pytest.raises(ExecutionError, match="that would take days"):
+            run_program(parse_program(text), backend)
+
+
+def test_commands_on_graphs_say_which_level_a_file_has(files, capsys):
+    assert main(["dump", str(files / "scale.eir"), "--stage", "plan"]) == 2
+    message = capsys.readouterr().err
+    assert "scale.eir:2:1: this is a file of level 'kernel', not 'graph'" in message and "euler-ir run" in message

@@ -199,3 +199,48 @@ def test_windows_are_proven_without_trying_points():
     unguarded = replace(read, body=(replace(load, conditions=()),))
     with pytest.raises(VerifyError, match="L11"):
         verify_kernel(Kernel("window", (replace(window, body=(unguarded, *window.body[1:])),)))
+
+
+def storing(*indices, axes, size, inside=()):
+    """A nest that stores at ``indices``, in a loop over ``inside`` if there is one."""
+    y = Buffer("y", f32, size, "output")
+    stores = tuple(Store("y", index, "one") for index in indices)
+    return Nest((y,), axes, (ONE, loop(*stores, axes=inside) if inside else stores[0], *(() if inside else stores[1:])))
+
+
+K, LONG, WIDE = Axis("k", 3), Axis("m", 5000), Axis("n", 700)
+
+
+@pytest.mark.parametrize(
+    ("nest", "races"),
+    [
+        (storing(Index.of(I) // 2, axes=(I,), size=2), True),
+        (storing(Index.of(I) + J, axes=(I, J), size=6), True),
+        (storing(Index.of(I) * 3 + J, axes=(I, J), size=12), False),
+        (storing(Index.of(I) * 2 + J, axes=(I, J), size=9), True),
+        (storing(Index.of(I) * -3 - J + 11, axes=(I, J), size=12), False),
+        (storing(Index.of(I), Index.of(I) * -1 + 3, axes=(I,), size=4), True),
+        (storing(Index.of(I) * 2, Index.of(I) * 2 + 1, axes=(I,), size=8), False),
+        (storing(Index.of(I) + Index.of(K) * 2, axes=(I,), size=8, inside=(K,)), True),
+        (storing(Index.of(I) * 3 + K, axes=(I,), size=12, inside=(K,)), False),
+        (storing(Index.of(I) * 8 + Index.of(K) + Index.of(J) * 2, axes=(I,), size=32, inside=(K, J)), False),
+        (storing(Index.of(LONG) * 700 + WIDE, axes=(LONG, WIDE), size=3_500_000), False),
+        (storing(Index.of(LONG) * 699 + WIDE, axes=(LONG, WIDE), size=3_500_000), True),
+        (storing(Index.of(LONG) // 2, axes=(LONG,), size=2500), True),
+        (storing((Index.of(LONG) + 1) % 5000, axes=(LONG,), size=5000), False),
+    ],
+)
+def test_races_between_points(nest, races):
+    if races:
+        with pytest.raises(VerifyError, match="^L12: points of "):
+            verify_kernel(Kernel("racing", (nest,)))
+    else:
+        verify_kernel(Kernel("apart", (nest,)))
+
+
+def test_what_conditions_do_not_prove_is_refused():
+    """Whoever runs the kernel as machine code relies on it."""
+    far = Axis("far", 10**6)
+    load = Load("w", f32, "z", Index.of(far), (Multiple(Index.of(far), 2),))
+    with pytest.raises(VerifyError, match="^L11: "):
+        verify_kernel(Kernel("far", (nest(loop(load, axes=(far,)), parameters=(X, Y, Buffer("z", f32, 9, "input"))),)))
