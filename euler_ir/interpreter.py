@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -20,7 +20,7 @@ def evaluate(graph: Graph, leaves: Mapping[str, np.ndarray], values: Iterable[Va
     arrays: dict[Value, np.ndarray] = {}
     kept: dict[Value, np.ndarray] = {}
     for op in graph.ops:
-        results = _leaf(op, leaves) if op.definition.has_identity else _apply(op, arrays)
+        results = leaf(op, leaves) if op.definition.has_identity else apply(op, [arrays[operand] for operand in op.operands])
         for value, array in zip(op.results, results, strict=True):
             if value in wanted:
                 kept[value] = array
@@ -40,7 +40,8 @@ def run(graph: Graph, leaves: Mapping[str, np.ndarray]) -> tuple[dict[str, np.nd
     return outputs, {name: np.array(arrays[value]) for name, value in graph.updates.items()}
 
 
-def _leaf(op: Op, leaves: Mapping[str, np.ndarray]) -> tuple[np.ndarray]:
+def leaf(op: Op, leaves: Mapping[str, np.ndarray]) -> tuple[np.ndarray]:
+    """The array of the input, parameter or state ``op``. Raises ExecutionError for one that is missing or unlike it."""
     name, type = op.attributes["name"], op.result.type
     if name not in leaves:
         raise ExecutionError(f"{op.name} {name!r} is missing", location=op.location)
@@ -52,10 +53,11 @@ def _leaf(op: Op, leaves: Mapping[str, np.ndarray]) -> tuple[np.ndarray]:
     return (array,)
 
 
-def _apply(op: Op, arrays: Mapping[Value, np.ndarray]) -> tuple[np.ndarray, ...]:
+def apply(op: Op, operands: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """The results of ``op`` on arrays of its operands' types. Raises ExecutionError as ``evaluate`` does."""
     try:
         with np.errstate(all="ignore"):
-            results = op.definition.evaluate(op.attributes, *(arrays[operand] for operand in op.operands))
+            results = op.definition.evaluate(op.attributes, *operands)
     except EulerError as error:
         error.location = error.location or op.location
         raise

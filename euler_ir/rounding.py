@@ -20,8 +20,9 @@ _ELEMENTARY = frozenset((
     "power", "rsqrt", "remainder",
 ))  # fmt: skip
 _ROUNDED = frozenset(("add", "subtract", "multiply", "divide", "sqrt", "cast"))
-_SUMS = frozenset(("sum", "prod", "matmul", "cumsum", "scatter_add", "index_add"))
-_EITHER_ZERO = _SUMS | {"maximum", "minimum", "max", "min"}
+SUMS = frozenset(("sum", "prod", "matmul", "cumsum", "scatter_add", "index_add"))
+"""Operators that add or multiply up: their rounding depends on the order."""
+_EITHER_ZERO = SUMS | {"maximum", "minimum", "max", "min"}
 
 Results = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
 """Outputs and updates of a graph, each by name."""
@@ -88,7 +89,7 @@ def _reordered(op: Op, operands: list[np.ndarray], random: np.random.Generator) 
 
 def may_differ(op: Op) -> bool:
     """Whether two right ways of computing ``op`` on the same operands may give other bits."""
-    return op.name in _ELEMENTARY or op.name in _SUMS
+    return op.name in _ELEMENTARY or op.name in SUMS
 
 
 def perturb(
@@ -97,21 +98,34 @@ def perturb(
     """``array``, a result of the op of ``value``, moved by the error bound of the op in the type of ``value``, up or
     down; ``again`` when its operands were moved. The array may be of a wider type.
     """
-    if not value.dtype.is_float:
-        return array
-    op = value.op
-    if op.name in _EITHER_ZERO:
-        array = np.where(array == 0, array * random.choice((-1, 1), array.shape).astype(array.dtype), array)
-    reach = error_bound(op, array, operands, again)
+    return moved(value, array, reach(value, array, operands, again), random) if value.dtype.is_float else array
+
+
+def moved(value: Value, array: np.ndarray, reach: np.ndarray | None, random: np.random.Generator) -> np.ndarray:
+    """``array`` moved by ``reach`` (see `reach`), up or down; where signs of zeros are open, these change too."""
+    if value.op.name in _EITHER_ZERO:
+        array = np.where(array == 0, array * random_signs(array.shape, random).astype(array.dtype), array)
     if reach is None:
         return array
-    reach = np.where(np.isnan(reach), 0, reach)  # of a finite result: what is NaN was passed over
+    wide = array.astype(np.float64)
+    return np.where(np.isfinite(wide), wide + random_signs(array.shape, random) * reach, wide).astype(array.dtype)
+
+
+def reach(value: Value, array: np.ndarray, operands: list[np.ndarray], again: bool) -> np.ndarray | None:
+    """How far another way of computing the float ``value`` may be from ``array``, in f64; None for nowhere."""
+    bound = error_bound(value.op, array, operands, again)
+    if bound is None:
+        return None
+    bound = np.where(np.isnan(bound), 0, bound)  # of a finite result: what is NaN was passed over
     half = value.dtype.is_half
     roundoff = float(ml_dtypes.finfo(np.float32 if half else value.dtype.numpy).eps) / 2
-    signs = random.choice((-1.0, 1.0), array.shape)
-    wide = array.astype(np.float64)
-    move = reach * roundoff + (np.abs(wide) * float(ml_dtypes.finfo(value.dtype.numpy).eps) if half else 0)
-    return np.where(np.isfinite(wide), wide + signs * move, wide).astype(array.dtype)
+    last = np.abs(array.astype(np.float64)) * float(ml_dtypes.finfo(value.dtype.numpy).eps) if half else 0
+    return bound * roundoff + last
+
+
+def random_signs(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """1 or -1 for each element, i8."""
+    return 2 * random.integers(0, 2, shape, np.int8) - np.int8(1)
 
 
 def error_bound(op: Op, array: np.ndarray, operands: list[np.ndarray], again: bool) -> np.ndarray | None:
@@ -120,7 +134,7 @@ def error_bound(op: Op, array: np.ndarray, operands: list[np.ndarray], again: bo
         return 8 * np.abs(array.astype(np.float64))
     if op.name in _ROUNDED and again:
         return np.abs(array.astype(np.float64))
-    if op.name not in _SUMS:
+    if op.name not in SUMS:
         return None
     *_, x = operands
     if op.name == "prod":

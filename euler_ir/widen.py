@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from euler_ir.absent import AbsentArray
@@ -18,13 +20,18 @@ def in_f64(graph: Graph) -> Graph:
     rebuild = Rebuild(graph, "in-f64")
     target = rebuild.target
     for op in rebuild:
-        attributes = {name: _wide(value) for name, value in op.attributes.items()}
+        attributes = widened(op.attributes)
         if op.definition.has_identity:
             results = getattr(target, op.name)(**attributes)
         else:
             results = target.emit(op.name, rebuild.operands(op), **attributes)
         rebuild.replace(op, results if isinstance(results, tuple) else (results,))
     return rebuild.finish()
+
+
+def widened(attributes: Mapping) -> dict:
+    """Attributes of an operator with f64 for every float type, and in every array of floats."""
+    return {name: _wide(attribute) for name, attribute in attributes.items()}
 
 
 def _wide(attribute):

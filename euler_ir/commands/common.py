@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +39,28 @@ def add_substitute(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """The flag of every command that prints an answer."""
     parser.add_argument("--json", action="store_true", help="print JSON for programs instead of text")
+
+
+def add_arrays(parser: argparse.ArgumentParser) -> None:
+    """What a graph is run on: the flags that ``inspect.given_arrays.given_arrays`` takes."""
+    parser.add_argument("--inputs", metavar="IN.safetensors", type=Path, help="arrays for inputs, by name")
+    parser.add_argument(
+        "--state", metavar="STATE.safetensors", type=Path, help="parameters and state, by name: a checkpoint, for one"
+    )
+    parser.add_argument("--seed", type=seed, default=0, help="of all that is not given (default: %(default)s)")
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    """The number of worker threads of the CPU backend."""
+    parser.add_argument("--threads", type=count, help="worker threads of the backend cpu (default: all cores)")
+
+
+def seed(text: str) -> int:
+    """An argument that is a number of 0 or more."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"must be 0 or more, not {number}")
+    return number
 
 
 def count(text: str) -> int:

@@ -34,20 +34,46 @@ def load_graph(target: str) -> Graph:
         return parse_graph(sys.stdin.read(), "<stdin>")
     if target.endswith(".eir"):
         return parse_graph(text_of(target), target)
-    filename, _, name = target.rpartition(":")
-    if not filename or not name:
-        raise UserGraphError(f"{target!r} is not FILE.py:function, such as examples/mlp.py:train_graph, nor FILE.eir")
-    path = Path(filename)
-    if not path.is_file():
-        raise UserGraphError(f"there is no file {filename!r}")
+    path, name = _file_and_name(target, "examples/mlp.py:train_graph, nor FILE.eir")
     with contextlib.redirect_stdout(sys.stderr), _first_on_path(path.resolve().parent):
-        module = _guarded(path, f"importing {filename}", lambda: _import(path))
-        found = _member(module, name, filename)
+        found = _imported(path, name)
         if callable(found):
             found = _guarded(path, f"calling {name}()", lambda: _call(found, name))
     if not isinstance(found, Graph):
         raise UserGraphError(f"{target} gives {_kind(found)}, not a Graph")
     return found
+
+
+def load_function(target: str) -> Callable:
+    """The function ``FILE.py:function``, imported as `load_graph` does; what it raises when called, and what it prints,
+    is told in the same way. Raises UserGraphError.
+    """
+    path, name = _file_and_name(target, "checks.py:is_right")
+    with contextlib.redirect_stdout(sys.stderr), _first_on_path(path.resolve().parent):
+        found = _imported(path, name)
+    if not callable(found):
+        raise UserGraphError(f"{target} is {_kind(found)}, not a function")
+
+    def guarded(*arguments):
+        with contextlib.redirect_stdout(sys.stderr), _first_on_path(path.resolve().parent):
+            return _guarded(path, f"calling {name}(...)", lambda: found(*arguments))
+
+    return guarded
+
+
+def _file_and_name(target: str, example: str) -> tuple[Path, str]:
+    filename, _, name = target.rpartition(":")
+    if not filename or not name:
+        raise UserGraphError(f"{target!r} is not FILE.py:function, such as {example}")
+    path = Path(filename)
+    if not path.is_file():
+        raise UserGraphError(f"there is no file {filename!r}")
+    return path, name
+
+
+def _imported(path: Path, name: str):
+    """What is called ``name`` in the file."""
+    return _member(_guarded(path, f"importing {path}", lambda: _import(path)), name, str(path))
 
 
 def text_of(filename: str) -> str:

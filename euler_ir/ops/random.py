@@ -71,8 +71,12 @@ def _evaluate_uniform(attributes, seed, step):
 
 def _evaluate_normal(attributes, seed, step):
     shape, dtype, stream = attributes["shape"], attributes["dtype"].numpy, attributes["stream"]
-    radius, angle = (uniform_array(shape, dtype, stream + word, int(seed), int(step)) for word in range(2))
-    return np.sqrt(-2 * np.log(1 - radius)) * np.cos(dtype.type(2 * math.pi) * angle)
+    return box_muller(*(uniform_array(shape, dtype, stream + word, int(seed), int(step)) for word in range(2)))
+
+
+def box_muller(radius: np.ndarray, angle: np.ndarray) -> np.ndarray:
+    """Normal numbers made of two arrays of uniform ones, in their type."""
+    return np.sqrt(-2 * np.log(1 - radius)) * np.cos(radius.dtype.type(2 * math.pi) * angle)
 
 
 def _decompose_normal(op):

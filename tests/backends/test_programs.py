@@ -401,7 +401,7 @@ def test_a_step_allocates_nothing_but_its_outputs(gpt2):
 
 def test_the_peak_of_the_plan_is_what_is_used(gpt2):
     step = ei.compile(gpt2)
-    assert step.program._arena.nbytes == step.plan.arena_bytes
+    assert step.program.arena.nbytes == step.plan.arena_bytes
     assert f"arena {step.plan.arena_bytes} bytes" in str(step.plan)
     assert step.plan.lower_bound <= step.plan.arena_bytes <= 1.05 * step.plan.lower_bound
     check_memory(step.plan)

@@ -25,7 +25,7 @@ from euler_ir.plan.plan import KernelStep, MatmulStep, Plan, Step
 
 
 class CpuProgram(Program):
-    """``plan`` compiled and linked, with its arena. Runs of several Python threads take turns.
+    """``plan`` compiled and linked, with its ``arena``. Runs of several Python threads take turns.
 
     ``threads`` is the number of worker threads (by default all cores); it never changes a bit of the result. In a
     ``timed`` program they read the clock: after a run ``times``, i64[threads, 1 + len(marks)], holds in nanoseconds
@@ -45,7 +45,7 @@ class CpuProgram(Program):
         self.plan = plan
         self.pool = get_pool(threads)
         try:
-            self._arena = allocate_pages(plan.arena_bytes)
+            self.arena = allocate_pages(plan.arena_bytes)
         except MemoryError as error:
             raise_no_memory(plan, error)
         self._writer = StepWriter(plan, self.pool.threads, self._chooser(by_openblas), timed)
@@ -66,7 +66,7 @@ class CpuProgram(Program):
         slots = self._writer.slots
         # Asking an array for its address takes about as long as a small kernel.
         bound = (ctypes.c_void_p * (HEADER + len(slots)))()
-        own = (self._arena, self._clock, self._scratch)
+        own = (self.arena, self._clock, self._scratch)
         bound[0], bound[2], bound[3] = (array.ctypes.data for array in own)
         for slot, address in self._constants.items():
             bound[slot] = address

@@ -1,0 +1,42 @@
+"""``euler-ir bisect``: the one rewrite, or kernel, that makes a result wrong."""
+
+from __future__ import annotations
+
+import argparse
+
+from euler_ir.commands.common import add_arrays, add_json, add_target, add_threads, print_json
+from euler_ir.inspect.bisect import VERDICTS, bisect
+from euler_ir.inspect.given_arrays import given_arrays
+from euler_ir.inspect.user_graph import load_function, load_graph
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Find the one application of a pass or rule that makes the graph wrong, by halving their number; when all are "
+        "right, the kernel. The exit code is 1 when something is wrong."
+    )
+    width = max(map(len, VERDICTS))
+    parser.epilog = "verdicts:\n" + "\n".join(f"  {name:{width}}  {meaning}" for name, meaning in VERDICTS.items())
+    add_target(parser)
+    add_arrays(parser)
+    parser.add_argument("--backend", choices=("cpu", "reference"), default="cpu", help="whose program (default: cpu)")
+    add_threads(parser)
+    parser.add_argument("--pipeline", default="default", help="the passes (default: those of compile)")
+    parser.add_argument(
+        "--predicate",
+        metavar="FILE.py:function",
+        help="say by this function of a graph, instead of by its numbers, whether it is right; passes alone are judged",
+    )
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    graph = load_graph(options.target)
+    arrays = given_arrays(graph, options.inputs, options.state, options.seed)
+    is_right = load_function(options.predicate) if options.predicate is not None else None
+    found = bisect(graph, arrays, options.pipeline, is_right, options.backend, options.threads)
+    if options.json:
+        print_json({"graph": graph.name, "arrays": str(arrays), **found.record()})
+    else:
+        print(f"{graph.name}: {arrays}\n{found}")
+    return 0 if found.is_right else 1

@@ -1,0 +1,52 @@
+"""``euler-ir reduce``: a small graph that fails as a large one does."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from euler_ir.commands.common import add_arrays, add_json, add_target, add_threads, count, print_json
+from euler_ir.inspect.cases import Case
+from euler_ir.inspect.failures import CHECKS, failure, save_case
+from euler_ir.inspect.given_arrays import given_arrays
+from euler_ir.inspect.reduce import MOST_RUNS, reduce
+from euler_ir.inspect.user_graph import UserGraphError, load_graph
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Shrink a graph that fails to one that fails in the same way with as few operators as can be found. An interrupt "
+        "ends the search and keeps the best so far."
+    )
+    parser.epilog = "checks:\n" + "\n".join(f"  {check:14}{meaning}" for check, meaning in CHECKS.items())
+    add_target(parser)
+    parser.add_argument("--check", required=True, metavar="CHECK", help="what failing means, see below")
+    add_arrays(parser)
+    parser.add_argument("--backend", choices=("cpu", "reference"), default="cpu", help="whose program (default: cpu)")
+    add_threads(parser)
+    parser.add_argument("--pipeline", default="default", help="the passes (default: those of compile)")
+    parser.add_argument("--runs", type=count, default=MOST_RUNS, help="smaller cases to try, at most (default: %(default)s)")
+    parser.add_argument("-o", "--out", metavar="OUT.eir", type=Path, default=Path("reduced.eir"), help="where it goes")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    graph = load_graph(options.target)
+    arrays = given_arrays(graph, options.inputs, options.state, options.seed)
+    check = failure(options.check, options.pipeline, options.backend, options.threads)
+    told = (lambda progress: None) if options.json else (lambda progress: print(progress, file=sys.stderr))
+    try:
+        found = reduce(Case(graph, arrays.arrays), check, options.runs, told)
+    except ValueError as error:
+        raise UserGraphError(f"{options.target}, --check {options.check!r}: {error}") from None
+    written = save_case(options.out, found.case, check, found.drawn)
+    if options.json:
+        print_json({**found.record(), "files": [str(path) for path in written]})
+        return 0
+    (before, _, elements), (after, _, fewer) = found.before.size, found.case.size
+    print(f"{before:,} operators with {elements:,} elements became {after:,} with {fewer:,}, in {found.runs:,} runs")
+    if found.interrupted:
+        print("stopped before the end: it may become smaller yet")
+    print(f"written: {', '.join(map(str, written))}")
+    return 0

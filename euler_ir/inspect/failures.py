@@ -1,0 +1,136 @@
+"""Ways to fail, and how a case that fails is written down so that anybody can see it fail."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from euler_ir.compiler import lower
+from euler_ir.errors import EulerError
+from euler_ir.inspect.cases import Case
+from euler_ir.inspect.compare import compare
+from euler_ir.inspect.given_arrays import GivenArrays
+from euler_ir.inspect.observe import run_plan
+from euler_ir.inspect.tensor_file import write_tensors
+from euler_ir.passes.pipeline import parse_pipeline
+from euler_ir.text.printer import print_graph
+
+CHECKS = {
+    "compare": "`euler-ir compare` finds a wrong value in the same stage",
+    "raises TEXT": "compiling or running raises an error whose type or message holds TEXT",
+    "command CMD": "CMD fails with the same exit code; {} in it is the graph's file, {inputs} that of its arrays",
+}
+"""What can be checked, with what it means."""
+
+_SECONDS = 120
+"""After which a command is taken to hang; a hang is an exit code of its own."""
+
+
+@dataclass
+class Failure(ABC):
+    """Whether a case fails as the first one that was asked about did: call it. ``reproduce`` is a line for the shell."""
+
+    text: str
+    pipeline: str
+    backend: str
+    threads: int | None
+    wanted: str | None = field(default=None, init=False)
+
+    def __call__(self, case: Case) -> bool:
+        way = self.way(case)
+        if self.wanted is None:
+            self.wanted = way
+        return way is not None and way == self.wanted
+
+    @abstractmethod
+    def way(self, case: Case) -> str | None:
+        """How ``case`` fails, or None."""
+
+    def reproduce(self, graph: Path, arrays: Path | None) -> str:
+        """The command that shows it."""
+        return f"euler-ir compare {graph}{'' if arrays is None else f' --inputs {arrays}'}{self.options()}"
+
+    def options(self) -> str:
+        """The flags that differ from their defaults, each after a space."""
+        words = [] if self.pipeline == "default" else ["--pipeline", shlex.quote(self.pipeline)]
+        words += [] if self.backend == "cpu" else ["--backend", self.backend]
+        words += [] if self.threads is None else ["--threads", str(self.threads)]
+        return "".join(f" {word}" for word in words)
+
+
+class WrongValue(Failure):
+    def way(self, case):
+        arrays = GivenArrays(dict(case.arrays), (), 0)
+        try:
+            found = compare(case.graph, arrays, self.pipeline, self.backend, self.threads)
+        except EulerError:
+            return None
+        return next((stage.name for stage in found.stages if stage.divergence is not None), None)
+
+
+class Raised(Failure):
+    def way(self, case):
+        try:
+            stages = lower(case.graph, self.pipeline)
+            run_plan(stages.plan, case.arrays, self.backend, self.threads)
+        except Exception as error:
+            return self.text if self.text in f"{type(error).__name__}: {error}" else None
+        return None
+
+
+class CommandFailed(Failure):
+    def way(self, case):
+        with tempfile.TemporaryDirectory() as folder:
+            graph, arrays = Path(folder, "case.eir"), Path(folder, "case.safetensors")
+            write_case(graph, arrays, case, "")
+            return self.exit_code(graph, arrays)
+
+    def exit_code(self, graph: Path, arrays: Path) -> str | None:
+        try:
+            ended = subprocess.run(self.command(graph, arrays), shell=True, capture_output=True, timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "hangs"
+        return str(ended.returncode) if ended.returncode else None
+
+    def command(self, graph: Path, arrays: Path) -> str:
+        return self.text.replace("{inputs}", shlex.quote(str(arrays))).replace("{}", shlex.quote(str(graph)))
+
+    def reproduce(self, graph, arrays):
+        return self.command(graph, arrays or Path("arrays.safetensors"))
+
+
+def failure(check: str, pipeline: str = "default", backend: str = "cpu", threads: int | None = None) -> Failure:
+    """The failure that ``check`` speaks of, as CHECKS says.
+
+    Raises ValueError for another text, ParseError for a wrong pipeline.
+    """
+    parse_pipeline(pipeline)
+    kind, _, text = check.partition(" ")
+    kinds = {"compare": WrongValue, "raises": Raised, "command": CommandFailed}
+    if kind not in kinds or bool(text) == (kind == "compare"):
+        raise ValueError(f"{check!r} is no check: use one of {', '.join(CHECKS)}")
+    if kind == "command" and "{}" not in text:
+        raise ValueError(f"{check!r} has no {{}} where the file of the graph goes")
+    return kinds[kind](text, pipeline, backend, threads)
+
+
+def save_case(path: Path, case: Case, check: Failure, drawn: bool) -> Sequence[Path]:
+    """Write ``case`` to ``path``, its arrays beside it unless they are ``drawn`` by seed 0, and how it is seen to fail.
+
+    Gives the files. Raises OSError.
+    """
+    arrays = path.with_suffix(".safetensors")
+    write_case(path, None if drawn else arrays, case, f"// RUN: {check.reproduce(path, None if drawn else arrays)}\n")
+    return (path,) if drawn else (path, arrays)
+
+
+def write_case(path: Path, arrays: Path | None, case: Case, first: str) -> None:
+    """The text of the graph after the line ``first``, and its arrays."""
+    path.write_text(first + print_graph(case.graph), encoding="utf-8")
+    if arrays is not None:
+        write_tensors(arrays, case.arrays)
