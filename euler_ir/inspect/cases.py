@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ import numpy as np
 from euler_ir.errors import EulerError
 from euler_ir.graph import Graph, Op, Rebuild, Value
 from euler_ir.inspect.random_inputs import index_limits
-from euler_ir.interpreter import evaluate
+from euler_ir.interpreter import apply, leaf
 from euler_ir.shapes import Shape
 from euler_ir.verify import verify
 
@@ -31,8 +32,21 @@ class Case:
         return len(ops), ends, sum(value.size for op in self.graph.ops for value in op.results)
 
     def values(self, wanted: Collection[Value]) -> dict[Value, np.ndarray]:
-        """What the interpreter computes for ``wanted``."""
-        return evaluate(self.graph, self.arrays, wanted)
+        """What the interpreter computes for ``wanted``; ops that these do not need are not run, since one may fail."""
+        needed = _needed(self.graph, wanted, {})
+        arrays: dict[Value, np.ndarray] = {}
+        uses = Counter(each for op in self.graph.ops if not needed.isdisjoint(op.results) for each in op.operands)
+        kept = set(wanted)
+        for op in self.graph.ops:
+            if needed.isdisjoint(op.results):
+                continue
+            read = [arrays[operand] for operand in op.operands]
+            arrays.update(zip(op.results, leaf(op, self.arrays) if op.definition.has_identity else apply(op, read)))
+            for operand in op.operands:
+                uses[operand] -= 1
+                if uses[operand] <= 0 and operand not in kept:
+                    arrays.pop(operand, None)
+        return {value: arrays[value] for value in kept}
 
 
 Ends = tuple[Mapping[str, Value], Mapping[str, Value]]

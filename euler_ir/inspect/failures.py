@@ -19,6 +19,7 @@ from euler_ir.inspect.observe import run_plan
 from euler_ir.inspect.tensor_file import write_tensors
 from euler_ir.passes.pipeline import parse_pipeline
 from euler_ir.text.printer import print_graph
+from euler_ir.text.resources import write_text
 
 CHECKS = {
     "compare": "`euler-ir compare` finds a wrong value in the same stage",
@@ -86,7 +87,7 @@ class Raised(Failure):
 class CommandFailed(Failure):
     def way(self, case):
         with tempfile.TemporaryDirectory() as folder:
-            graph, arrays = Path(folder, "case.eir"), Path(folder, "case.safetensors")
+            graph, arrays = Path(folder, "case.eir"), Path(folder, "case.arrays.safetensors")
             write_case(graph, arrays, case, "")
             return self.exit_code(graph, arrays)
 
@@ -124,13 +125,13 @@ def save_case(path: Path, case: Case, check: Failure, drawn: bool) -> Sequence[P
 
     Gives the files. Raises OSError.
     """
-    arrays = path.with_suffix(".safetensors")
+    arrays = path.with_suffix(".arrays.safetensors")  # large constants go beside the text as path.safetensors
     write_case(path, None if drawn else arrays, case, f"// RUN: {check.reproduce(path, None if drawn else arrays)}\n")
     return (path,) if drawn else (path, arrays)
 
 
 def write_case(path: Path, arrays: Path | None, case: Case, first: str) -> None:
     """The text of the graph after the line ``first``, and its arrays."""
-    path.write_text(first + print_graph(case.graph), encoding="utf-8")
+    write_text(path, first + print_graph(case.graph))
     if arrays is not None:
         write_tensors(arrays, case.arrays)
