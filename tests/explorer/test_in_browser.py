@@ -92,6 +92,16 @@ def test_what_is_clicked_is_selected_and_linked_elsewhere(mlp, pane, text, selec
     assert mlp.texts("#pane-details h3")[0]
 
 
+def test_the_selection_says_why_a_value_goes_through_memory(mlp):
+    mlp.click("#tab-fusion")
+    mlp.wait("document.querySelector('#pane-fusion .row')")
+    value = mlp.texts("#pane-fusion .row:first-child .code-name")[0]
+    why = mlp.texts("#pane-fusion .row:first-child .aside")[0].split(" · ")[0]
+    mlp.click("#pane-fusion .row:first-child .code-name")
+    mlp.wait(f"document.querySelector('#pane-details h3').textContent === {json.dumps(value)}")
+    assert any(f"{why}. To lift it: " in text for text in mlp.texts("#pane-details .reason"))
+
+
 def test_search_by_keyboard_and_back(mlp):
     mlp.press("/")
     mlp.type("tanh")

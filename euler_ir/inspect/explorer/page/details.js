@@ -6,13 +6,24 @@ definePane({
   name: "details",
   title: "Selection",
   slot: "details",
-  build() {},
+
+  async build(pane) {
+    [reasonsFor.fusion, reasonsFor.memory] = await Promise.all([part("fusion"), part("memory")]);
+    showDetails(pane);
+  },
+
   update(pane, changed) {
-    if (!changed.has("select") && !changed.has("metric")) return;
-    pane.body.replaceChildren(...(selection.thing ? describe(selection.thing) : overview()));
-    pane.body.scrollTop = 0;
+    if (reasonsFor.fusion && (changed.has("select") || changed.has("metric"))) showDetails(pane);
   },
 });
+
+/** The parts that say why; what is selected is described once they are there. */
+const reasonsFor = { fusion: null, memory: null };
+
+function showDetails(pane) {
+  pane.body.replaceChildren(...(selection.thing ? describe(selection.thing) : overview()));
+  pane.body.scrollTop = 0;
+}
 
 function describe({ kind, number }) {
   const numbers = [...new Set(model.kinds[kind].values(number))];
@@ -20,7 +31,7 @@ function describe({ kind, number }) {
   const facts = [...FACTS[kind](number), ...costs, ...linkFacts(kind)];
   return [
     element("p", { class: "kind" }, KIND_NAMES[kind]),
-    element("h3", {}, model.kinds[kind].label(number)),
+    element("h3", {}, ...breakable(model.kinds[kind].label(number))),
     factList(facts),
   ];
 }
@@ -69,6 +80,8 @@ const FACTS = {
       ["stages", `${first[number]} to ${last[number]}`],
       ["operands", links("value", operands[number])],
       ["read by", links("value", [...new Set(users)])],
+      ["unfused to", throughMemory(number)],
+      ["lies", memoryOf(number)],
     ];
   },
   line(number) {
@@ -137,6 +150,7 @@ const FACTS = {
       ["size", readableBytes(bytes)],
       ["place", isArena ? `arena, at ${readableCount(offset)}` : place],
       ["phases", isArena ? `${first} to ${last}` : ""],
+      ["held until", isArena ? `read by ${reasonsFor.memory.held_for[number]}` : ""],
     ];
   },
 };
@@ -156,6 +170,42 @@ function kernelCosts(number) {
   const all = { seconds, bytes: launches * (read + written), flops: launches * flops };
   return Object.entries(METRICS).flatMap(([name, { title, text }]) =>
     all[name] ? [[`all: ${title.toLowerCase()}`, text(all[name])]] : [],
+  );
+}
+
+/** Why the edges from a value go through memory: for each reason the readers that have it. */
+function throughMemory(value) {
+  const { edges, reasons } = reasonsFor.fusion;
+  const readers = new Map();
+  edges.value.forEach((from, edge) => {
+    if (from !== value || edges.reason[edge] < 0) return;
+    const reason = reasons[edges.reason[edge]];
+    readers.set(reason, [...(readers.get(reason) ?? []), edges.reader[edge]]);
+  });
+  return [...readers].map(([{ why, hint }, numbers]) =>
+    element(
+      "div",
+      { class: "reason" },
+      ...numbers.map((reader) => link("value", reader)),
+      element("p", {}, `${why}. To lift it: ${hint}.`),
+    ),
+  );
+}
+
+/** Whether a value lies in the memory of another, and why not. */
+function memoryOf(value) {
+  const { decisions, reasons } = reasonsFor.memory;
+  const at = decisions.value.indexOf(value);
+  if (at < 0) return "";
+  const source = decisions.source[at] < 0 ? [] : [link("value", decisions.source[at])];
+  const reason = reasons[decisions.reason[at]];
+  if (!reason) return ["in place of", ...source];
+  return element(
+    "div",
+    { class: "reason" },
+    source.length ? "not in place of " : "a place of its own",
+    ...source,
+    element("p", {}, `${reason.why}. To lift it: ${reason.hint}.`),
   );
 }
 
