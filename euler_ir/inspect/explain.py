@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from euler_ir.compiler import Stages, lower
 from euler_ir.errors import GraphError, Location
 from euler_ir.graph import Graph, Op, Value
-from euler_ir.inspect.find import did_you_mean, find_value, location_record
+from euler_ir.inspect.find import names_like, find_value, location_record
 from euler_ir.inspect.fusion import Edge, Fusion, fusion_of
 from euler_ir.inspect.history import Event, History
 from euler_ir.inspect.memory import BufferLife, Decision, memory_of
@@ -155,7 +155,7 @@ class Explainer:
         known = {shown[1:] for graph in (self.optimized, self.graph) for shown in value_names(graph).values()}
         raise GraphError(
             f"no value {name!r} in {self.graph.name!r}, neither as it was built nor after any pass",
-            hint=did_you_mean(name, known),
+            hint=names_like(name, known),
         )
 
     def ops(self, ops: Sequence[Op]) -> tuple[Explanation, ...]:

@@ -21,11 +21,11 @@ def find_value(graph: Graph, name: str) -> Value:
         for wanted in (name.removeprefix("%"), name.removeprefix("%").strip('"')):
             if wanted in names:
                 return names[wanted]
-    raise GraphError(f"graph {graph.name!r} has no value %{name.removeprefix('%')}", hint=did_you_mean(name, by_name))
+    raise GraphError(f"graph {graph.name!r} has no value %{name.removeprefix('%')}", hint=names_like(name, by_name))
 
 
-def did_you_mean(word: str, known: Collection[str], prefix: str = "%") -> str:
-    """A hint of up to three of the ``known`` names that are like ``word``, or how to see them."""
+def names_like(word: str, known: Collection[str], prefix: str = "%") -> str:
+    """A hint: up to three of the ``known`` names that are near ``word`` or contain it, or how to see all."""
     word = word.removeprefix("%")
     parts = [name for name in known if word and word in name][:3]
     close = list(dict.fromkeys((*difflib.get_close_matches(word, known, n=3), *parts)))[:3]
@@ -68,7 +68,7 @@ def ops_of_scope(graph: Graph, scope: str) -> list[Op]:
     found = [op for op in graph.ops if op.scope == scope or op.scope.startswith(f"{scope}.")]
     if not found:
         scopes = {op.scope for op in graph.ops if op.scope}
-        raise GraphError(f"no operator of {graph.name!r} is in scope {scope!r}", hint=did_you_mean(scope, scopes, ""))
+        raise GraphError(f"no operator of {graph.name!r} is in scope {scope!r}", hint=names_like(scope, scopes, ""))
     return found
 
 

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from euler_ir.compiler import Executable, lower
+from euler_ir.compiler import Executable, Stages, lower
 from euler_ir.graph import Graph
 from euler_ir.inspect.random_inputs import random_inputs
-from euler_ir.plan.plan import Origin, Step
+from euler_ir.plan.plan import KernelStep, Origin, Step
 from euler_ir.plan.work import Work, work_of
 from euler_ir.state import State, initial_state
+from euler_ir.text.printer import value_names
 from euler_ir.verify import verify
 
 if TYPE_CHECKING:
@@ -39,13 +40,21 @@ GROUPINGS = {
 
 @dataclass(frozen=True)
 class TaskTime:
-    """One task of the step. ``seconds[t]`` is what thread t took for it, ``step`` the position in the plan's steps."""
+    """One task of the step. ``seconds[t]`` is what thread t took for it, ``step`` the position in the plan's steps.
+
+    ``nest`` is the number of its nest in the ``kernel`` of that name, which for other steps is empty. It runs the fused
+    groups of the numbers ``groups``, and writes the ``values`` of these names to memory.
+    """
 
     phase: int
     step: int
     work: Work
     origin: Origin
     seconds: np.ndarray
+    nest: int = 0
+    kernel: str = ""
+    groups: tuple[int, ...] = ()
+    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,8 @@ class Row:
 
     ``seconds`` is the mean over the threads, which is what adds up; ``slowest`` is that of the slowest thread of each
     step, which is what the rates and ``roofline`` are of: the least time that the ceilings allow, by the time taken.
-    Above 1, the data came from a cache. ``balance`` is ``seconds / slowest``.
+    Above 1, the data came from a cache. ``bound`` is the ceiling that gives the least time, 'memory' or 'arithmetic'.
+    ``balance`` is ``seconds / slowest``. ``steps``, ``kernels``, ``groups`` and ``values`` are those of the tasks.
     """
 
     name: str
@@ -65,9 +75,14 @@ class Row:
     nbytes: int
     flops: int
     roofline: float
+    bound: str
     operators: tuple[str, ...]
     scopes: tuple[str, ...]
     lines: tuple[str, ...]
+    steps: tuple[int, ...]
+    kernels: tuple[str, ...]
+    groups: tuple[int, ...]
+    values: tuple[str, ...]
 
     @property
     def balance(self) -> float:
@@ -135,6 +150,7 @@ class Profile:
         seconds = sum(task.seconds.sum() for task in tasks) / self.threads
         slowest = sum(times.max() for times in by_step.values())
         least = sum(self.ceilings.least_seconds(task.work.nbytes, task.work.flops) for task in tasks)
+        moved, operations = (sum(getattr(task.work, name) for task in tasks) for name in ("nbytes", "flops"))
         origins = [task.origin for task in tasks]
         names = _distinct(task.work.name for task in tasks)
         return Row(
@@ -143,12 +159,17 @@ class Profile:
             seconds=seconds,
             slowest=slowest,
             share=seconds / self.seconds,
-            nbytes=sum(task.work.nbytes for task in tasks),
-            flops=sum(task.work.flops for task in tasks),
+            nbytes=moved,
+            flops=operations,
             roofline=least / slowest if slowest else 0.0,
+            bound=self.ceilings.bound(moved, operations),
             operators=_distinct(name for origin in origins for name in origin.operators),
             scopes=_distinct(origin.scope for origin in origins if origin.scope),
             lines=_distinct(f"{at.file}:{at.line}" for origin in origins for at in origin.locations),
+            steps=_distinct(task.step for task in tasks),
+            kernels=_distinct(task.kernel for task in tasks if task.kernel),
+            groups=_distinct(number for task in tasks for number in task.groups),
+            values=_distinct(name for task in tasks for name in task.values),
         )
 
 
@@ -182,13 +203,17 @@ def profile(
     kept = by_time[: (steps + 1) // 2]
     spent = np.mean([np.diff(times, axis=1) for _, times in kept], axis=0) / 1e9
     position = {id(step): number for number, step in enumerate(stages.plan.steps())}
+    links = _links(stages)
     tasks, waiting = [], 0.0
     for mark, seconds in zip(program.marks, spent.T, strict=True):
         if mark.step is None:
             waiting += float(seconds.sum())
             continue
         work = work_of(stages.plan, mark.step, mark.nest)
-        tasks.append(TaskTime(mark.phase, position[id(mark.step)], work, _origin(mark.step, mark.nest), seconds))
+        step, origin = position[id(mark.step)], _origin(mark.step, mark.nest)
+        kernel = mark.step.kernel.name if isinstance(mark.step, KernelStep) else ""
+        linked = links.get((step, mark.nest), ((), ()))
+        tasks.append(TaskTime(mark.phase, step, work, origin, seconds, mark.nest, kernel, *linked))
     return Profile(
         graph.name,
         # Whatever else ran on the machine meanwhile only ever lowered one.
@@ -200,6 +225,18 @@ def profile(
         by_time[0][1],
         program.marks,
     )
+
+
+def _links(stages: Stages) -> dict[tuple[int, int], tuple[tuple[int, ...], tuple[str, ...]]]:
+    """By step and nest: the numbers of the fused groups that run there, and the names of the values that they store."""
+    names, places = value_names(stages.optimized), stages.plan.decisions.places
+    found: dict[tuple[int, int], tuple[list[int], list[str]]] = {}
+    for number, group in enumerate(stages.fused.groups):
+        place = places[group]
+        groups, values = found.setdefault((place.step, place.nest or 0), ([], []))
+        groups.append(number)
+        values += [names[value] for value in group.outputs if value in stages.plan.decisions.buffers]
+    return {task: (tuple(groups), tuple(values)) for task, (groups, values) in found.items()}
 
 
 def _call(executable: Executable, program: CpuProgram, state: State, inputs) -> tuple[float, np.ndarray]:

@@ -79,6 +79,12 @@ def trace(profile: Profile) -> dict:
                 "lines": ", ".join(f"{at.file}:{at.line}" for at in origin.locations),
                 "bytes": task.work.nbytes,
                 "flops": task.work.flops,
+                "bound": profile.ceilings.bound(task.work.nbytes, task.work.flops),
+                "step": task.step,
+                "nest": task.nest,
+                "kernel": task.kernel,
+                "groups": ", ".join(map(str, task.groups)),
+                "values": ", ".join(task.values),
             }
         begin, end = profile.fastest[:, number] / 1e3, profile.fastest[:, number + 1] / 1e3
         for thread, (start, length) in enumerate(np.stack([begin, end - begin], axis=1).tolist()):

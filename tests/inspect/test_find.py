@@ -5,7 +5,7 @@ import pytest
 import euler_ir as ei
 from euler_ir import nn
 from euler_ir.errors import GraphError
-from euler_ir.inspect.find import did_you_mean, find_value, ops_of_line, ops_of_scope, place_of
+from euler_ir.inspect.find import names_like, find_value, ops_of_line, ops_of_scope, place_of
 from euler_ir.text.printer import value_names
 
 
@@ -50,4 +50,4 @@ def test_lines_and_scopes(graph):
 def test_words():
     assert place_of("model.py:41") == ("model.py", 41)
     assert place_of("%add") is None and place_of("model.py:") is None and place_of(":3") is None
-    assert did_you_mean("atention", ["attention", "add"], "") == "did you mean attention?"
+    assert names_like("atention", ["attention", "add"], "") == "did you mean attention?"

@@ -14,6 +14,7 @@ from euler_ir.backends.cpu.step import Mark
 from euler_ir.cli import main
 from euler_ir.compiler import Executable, lower
 from euler_ir.inspect import profile_report
+from euler_ir.inspect.find import find_value
 from euler_ir.inspect.profile import GROUPINGS, Profile, TaskTime, profile
 from euler_ir.plan.plan import KernelStep, Origin
 from euler_ir.plan.work import Work
@@ -58,6 +59,8 @@ def test_rows_by_hand(made_up):
     # 300 GFLOP take 3 s at least, 20 GB 2 s.
     assert (matmul.roofline, exp.roofline) == (0.5, 1.0)
     assert exp.scopes == ("a", "b") and made_up.outside == 20 - 2 - 15
+    # 300 GFLOP at 100 take longer than 4 GB at 10.
+    assert (matmul.bound, exp.bound) == ("arithmetic", "memory") and (matmul.steps, exp.steps) == ((1,), (0,))
     assert [row.name for row in made_up.rows("step")] == ["exp", "matmul"]
     assert [(row.name, row.calls) for row in made_up.rows("scope")] == [("a", 2), ("b", 1)]
 
@@ -90,6 +93,19 @@ def test_every_task_is_there(step, measured):
     barriers = [mark for mark in measured.marks if mark.step is None]
     assert len(barriers) == sum(bool(phase) for phase in plan.phases) - 1
     assert any("gpt2.py" in line for row in measured.rows() for line in row.lines)
+
+
+def test_tasks_lead_to_groups_and_values(step, measured):
+    stages = lower(step)
+    assert sorted(number for task in measured.tasks for number in task.groups) == list(range(len(stages.fused.groups)))
+    steps = list(stages.plan.steps())
+    for task in measured.tasks:
+        each = steps[task.step]
+        assert task.kernel == (each.kernel.name if isinstance(each, KernelStep) else "")
+        written = {stages.plan.decisions.buffers[find_value(stages.optimized, name)] for name in task.values}
+        assert written <= set(each.writes())
+    for row in measured.rows("kernel"):
+        assert row.steps and row.groups and row.bound in ("memory", "arithmetic")
 
 
 def test_clocks_go_forward_and_barriers_hold(measured):

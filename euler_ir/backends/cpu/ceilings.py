@@ -45,6 +45,10 @@ class Ceilings:
         rates = (max(getattr(self, name), getattr(other, name)) for name in ("fma", "read", "triad"))
         return Ceilings(self.threads, *rates)
 
+    def bound(self, nbytes: int, flops: int) -> str:
+        """Which of the two takes longer at the ceilings: 'memory' or 'arithmetic'."""
+        return "memory" if nbytes / self.bandwidth >= flops / self.fma else "arithmetic"
+
     def least_seconds(self, nbytes: int, flops: int) -> float:
         """The time below which ``nbytes`` do not move nor ``flops`` f32 operations get done: the roofline."""
         return max(nbytes / self.bandwidth, flops / self.fma) / 1e9
