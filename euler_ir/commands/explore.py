@@ -6,7 +6,9 @@ import argparse
 from pathlib import Path
 
 from euler_ir.commands.common import add_json, add_target, print_json
+from euler_ir.inspect.compare import compare
 from euler_ir.inspect.explorer.collect import explore
+from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.profile import profile
 from euler_ir.inspect.user_graph import load_graph
 
@@ -19,6 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     parser.add_argument("-o", "--out", metavar="OUT.html", type=Path, help="the file to write")
     parser.add_argument("--profile", action="store_true", help="run the step and show where its time goes, too")
+    parser.add_argument("--numerics", action="store_true", help="compute every value in f64, too, and show its error")
     add_json(parser)
     parser.set_defaults(refuse=parser.error)
 
@@ -27,7 +30,9 @@ def run(options: argparse.Namespace) -> int:
     if options.out is None and not options.json:
         options.refuse("say where to write the page, with -o OUT.html, or ask for --json")
     graph = load_graph(options.target)
-    exploration = explore(graph, options.target, profile(graph) if options.profile else None)
+    measured = profile(graph) if options.profile else None
+    compared = compare(graph, given_arrays(graph)) if options.numerics else None
+    exploration = explore(graph, options.target, measured, compared)
     if options.out is not None:
         from euler_ir.inspect.explorer.page import page
 

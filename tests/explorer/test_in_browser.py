@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from euler_ir.inspect.compare import compare
 from euler_ir.inspect.explorer.collect import explore
 from euler_ir.inspect.explorer.page import page
+from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.user_graph import load_graph
 from euler_ir.text import parse_graph
 from test_page import HOSTILE, hostile_graph
@@ -173,6 +175,19 @@ def test_memory_by_line_and_in_place(mlp):
     mlp.click("#pane-memory .row")
     mlp.wait("location.hash.includes('buffer:')")
     assert mlp.texts("#pane-memory rect.chosen title")
+
+
+def test_numerics_are_shown_or_how_to_get_them(mlp, tmp_path):
+    mlp.click("#tab-numerics")
+    mlp.wait("document.querySelector('#pane-numerics .note')")
+    assert "euler-ir explore --numerics" in mlp.texts("#pane-numerics .note")[0]
+    graph, path = load_graph(MLP), tmp_path / "numerics.html"
+    path.write_text(page(explore(graph, compared=compare(graph, given_arrays(graph)))), encoding="utf-8")
+    mlp.open(path, "below=numerics")
+    assert "no NaN" in mlp.texts("#pane-numerics .about")[0] and "ulp" in "".join(mlp.texts("#pane-numerics .row"))
+    mlp.click("#pane-numerics .row")
+    mlp.wait("location.hash.includes('value:')")
+    assert lit(mlp, "numerics") and lit(mlp, "source")
 
 
 def test_lists_and_the_tree_by_arrow_keys(mlp):

@@ -8,9 +8,11 @@ import pytest
 
 import euler_ir as ei
 from euler_ir.compiler import lower
+from euler_ir.inspect.compare import compare
 from euler_ir.inspect.dump import dump
 from euler_ir.inspect.explorer.collect import explore
 from euler_ir.inspect.fusion import fusion
+from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.memory import memory
 from euler_ir.inspect.profile import profile
 from euler_ir.inspect.user_graph import load_graph
@@ -58,11 +60,9 @@ def test_rows_of_groups_buffers_and_steps_are_told(gpt2):
     for stage, rows in ((fused, groups), (planned, plan)):
         for kind, number, first, last in stage["regions"]:
             assert rows[first].startswith(marks[kind].format(number)) and first <= last < len(rows)
-    told = [[number for kind, number, *_ in stage["regions"] if kind == wanted] for stage, wanted in
-            ((fused, "group"), (planned, "buffer"), (planned, "step"))]
-    assert [len(numbers) for numbers in told] == [len(record["plan"][table]) for table in ("groups", "buffers", "steps")]
-    for numbers in told:
-        assert numbers == sorted(set(numbers))
+    for stage, kind in ((fused, "group"), (planned, "buffer"), (planned, "step")):
+        told = [number for each, number, *_ in stage["regions"] if each == kind]
+        assert told == list(range(len(record["plan"][f"{kind}s"])))
 
 
 def test_each_line_knows_the_value_that_it_makes(gpt2):
@@ -211,6 +211,39 @@ def test_memory_is_that_of_the_memory_report(gpt2):
     for number, decision in enumerate(report.decisions):
         assert names[decisions["value"][number]] == decision.value
         assert (decisions["reason"][number] < 0) == (decision.refusal is None)
+
+
+def test_numerics_are_those_of_compare():
+    graph = load_graph(MLP)
+    compared = compare(graph, given_arrays(graph))
+    record = explore(graph, compared=compared).record()
+    names, found = record["values"]["name"], record["numerics"]
+    assert found["divergence"] is None
+    for column, values in (("built", compared.values), ("stored", compared.stored)):
+        assert [names[number] for number in found[column]["value"]] == [f"%{value.name}" for value in values]
+        assert found[column]["relative"] == [value.error.relative for value in values]
+    assert "numerics" not in explore(graph).record()
+
+
+def test_errors_that_are_no_numbers_are_counted_and_json_holds_them():
+    with ei.Graph("bad") as graph:
+        ei.output(y=ei.log(ei.input("x", (2, 3)) - 1e30).named("bad"))
+    record = explore(graph, compared=compare(graph, given_arrays(graph))).record()
+    built = record["numerics"]["built"]
+    assert built["nans"][[record["values"]["name"][value] for value in built["value"]].index("%bad")] == 6
+    json.dumps(record, allow_nan=False)
+
+
+def test_a_value_that_is_gone_says_what_became_of_it(gpt2):
+    graph, record = gpt2
+    values = record["values"]
+    final = max(values["last"])
+    gone = [number for number, last in enumerate(values["last"]) if last < final]
+    became = [values["became"][number] for number in gone]
+    assert sum(number >= 0 for number in became) > 20
+    for number, now in zip(gone, became):
+        assert now < 0 or values["last"][now] > values["last"][number]
+    assert {values["became"][number] for number in range(len(values["last"])) if number not in gone} == {-1}
 
 
 def test_verdicts_are_those_of_the_fusion_report(gpt2):

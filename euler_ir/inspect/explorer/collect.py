@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 from euler_ir.compiler import lower
 from euler_ir.graph import Graph
+from euler_ir.inspect.compare import Comparison
 from euler_ir.inspect.explorer.costs import divided_costs
 from euler_ir.inspect.explorer.decisions import fusion_record, memory_record
 from euler_ir.inspect.explorer.generated import code_record
+from euler_ir.inspect.explorer.numerics import numerics_record
 from euler_ir.inspect.explorer.schedule import Schedule
 from euler_ir.inspect.explorer.stages import StageTexts
 from euler_ir.inspect.explorer.tables import Places, Values
 from euler_ir.inspect.fusion import fusion_of
+from euler_ir.inspect.history import History
 from euler_ir.inspect.memory import memory_of
 from euler_ir.inspect.profile import Profile
 from euler_ir.passes.instruments import Snapshots
@@ -39,11 +42,13 @@ class Exploration:
         return {"version": VERSION, "title": self.title, "target": self.target, **self.parts}
 
 
-def explore(graph: Graph, target: str = "", measured: Profile | None = None) -> Exploration:
+def explore(
+    graph: Graph, target: str = "", measured: Profile | None = None, compared: Comparison | None = None
+) -> Exploration:
     """``graph``, compiled as ``compile`` does it, with all that happens to it on the way.
 
-    ``target`` says for readers where the graph is from; ``measured`` is what ``profile`` gave for it. Raises
-    VerifyError and LoweringError as ``compile`` does.
+    ``target`` says for readers where the graph is from; ``measured`` is what ``profile`` gave for it, and ``compared``
+    what ``compare`` did. Raises VerifyError and LoweringError as ``compile`` does.
     """
     verify(graph)
     places = Places()
@@ -55,6 +60,7 @@ def explore(graph: Graph, target: str = "", measured: Profile | None = None) -> 
     for snapshot in snapshots.steps:
         texts.add_pass(snapshot)
     texts.add_plan(stages.plan)
+    values.follow(History(snapshots.steps))
     schedule = Schedule(stages, measured)
     ceilings = None if measured is None else measured.ceilings
     for column, costs in divided_costs(schedule, ceilings and ceilings.least_seconds).items():
@@ -72,6 +78,8 @@ def explore(graph: Graph, target: str = "", measured: Profile | None = None) -> 
         "memory": memory_record(memory_of(stages), numbers, places),
         "code": code_record(schedule),
     }
+    if compared is not None:
+        parts["numerics"] = numerics_record(compared, values.unquoted)
     return Exploration(graph.name, target, parts)
 
 

@@ -15,7 +15,7 @@ from euler_ir.inspect.explorer.collect import Exploration
 STYLES = ("base", "layout", "panes")
 SCRIPTS = (
     "dom", "data", "model", "state", "selection", "list", "code", "panes",
-    "layers", "details", "source", "stages", "kernels", "fusion", "memory", "search", "layout", "main",
+    "layers", "details", "source", "stages", "kernels", "fusion", "memory", "numerics", "search", "layout", "main",
 )  # fmt: skip
 """The files of the script in their order; those of the panes stand in the order in which the panes are shown."""
 

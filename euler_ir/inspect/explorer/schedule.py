@@ -75,11 +75,11 @@ class Schedule:
         placed: dict[tuple[int, int], list[Group]] = {}
         for group, place in self.plan.decisions.places.items():
             placed.setdefault((place.step, place.nest or 0), []).append(group)
-        times = iter(profile.tasks if profile is not None else ())
+        times = {(time.step, time.nest): time.seconds for time in profile.tasks} if profile is not None else {}
         for number, step in enumerate(self.plan.steps()):
             for nest in range(len(step.kernel.nests) if isinstance(step, KernelStep) else 1):
-                time = next(times, None)
-                measured = () if time is None else (float(time.seconds.mean()), float(time.seconds.max()))
+                seconds = times.get((number, nest))
+                measured = () if seconds is None else (float(seconds.mean()), float(seconds.max()))
                 groups = tuple(placed.get((number, nest), ()))
                 work, traffic = work_of(self.plan, step, nest), traffic_of(self.plan, step, nest)
                 yield Task(number, nest, work, traffic, groups, *measured)

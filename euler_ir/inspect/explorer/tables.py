@@ -7,6 +7,7 @@ from pathlib import Path
 
 from euler_ir.errors import Location
 from euler_ir.graph import Graph, Op, Value
+from euler_ir.inspect.history import History
 from euler_ir.text.printer import value_names
 
 NONE = -1
@@ -56,12 +57,14 @@ class Values:
     """The values of every graph on the way, by name: one that passes keep is one value.
 
     What is known of a value is what the last graph that has it says. ``first`` and ``last`` are the numbers of the
-    stages it lives in; results of one operator share their ``op``, the number of the first of them.
+    stages it lives in; results of one operator share their ``op``, the number of the first of them. ``numbers`` has
+    them by the name in the text, ``unquoted`` by the name itself.
     """
 
     def __init__(self, places: Places) -> None:
         self.places = places
         self.numbers: dict[str, int] = {}
+        self.unquoted: dict[str, int] = {}
         self._living: tuple[int, ...] = ()
         self._columns: dict[str, list] = {
             name: [] for name in ("operator", "type", "op", "operands", "line", "scope", "via", "first", "last")
@@ -76,7 +79,8 @@ class Values:
         numbers: dict[Value, int] = {}
         for op in graph.ops:
             for value in op.results:
-                numbers[value] = self.numbers.setdefault(names[value], len(self.numbers))
+                number = self.numbers.setdefault(names[value], len(self.numbers))
+                numbers[value] = self.unquoted[value.name] = number
             self._describe(op, numbers, stage)
         self._living = tuple(numbers.values())
         return numbers
@@ -85,6 +89,16 @@ class Values:
         """All values of the last graph live in the stage number ``stage`` too."""
         for number in self._living:
             self._columns["last"][number] = stage
+
+    def follow(self, history: History) -> None:
+        """Of each value that a pass did away with, which one its readers read instead; NONE where they went too."""
+        final = max(self._columns["last"], default=0)
+        became = [NONE] * len(self)
+        for name, number in self.numbers.items():
+            if self._columns["last"][number] < final:
+                replaced = [event.now for event in history.of(name) if event.fate == "replaced"]
+                became[number] = self.numbers[replaced[-1]] if replaced else NONE
+        self._columns["became"] = became
 
     def set(self, column: str, numbers: dict[Value, int], amounts: dict[Value, float]) -> None:
         """What each value costs, 0 where ``amounts`` does not say."""

@@ -71,13 +71,14 @@ function links(kind, numbers) {
 
 const FACTS = {
   value(number) {
-    const { operator, type, operands, first, last, via } = model.values;
+    const { operator, type, operands, first, last, via, became } = model.values;
     const users = model.standsFor(number).flatMap((each) => model.users[each]);
     return [
       ["operator", element("code", {}, operator[number])],
       ["type", element("code", {}, type[number])],
       ["made by", via?.[number].join(", ") ?? ""],
       ["stages", `${first[number]} to ${last[number]}`],
+      ["then", became[number] < 0 ? "" : link("value", became[number])],
       ["operands", links("value", operands[number])],
       ["read by", links("value", [...new Set(users)])],
       ["unfused to", throughMemory(number)],

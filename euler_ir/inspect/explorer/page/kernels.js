@@ -69,7 +69,7 @@ function extentOf({ kind, groups }) {
 function renderKernel(pane, number) {
   const kernel = model.plan.kernels[number];
   return [
-    element("span", { class: "launches", title: `launched ${plural(kernel.launches, "time")}` }, `${kernel.launches}×`),
+    element("span", { class: "launches", title: plural(kernel.launches, "call") }, `${kernel.launches}×`),
     element("span", { class: "kernel-name", title: kernel.name }, kernel.name, extentOf(kernel)),
     costCell(pane.costs[number], pane.most ? pane.costs[number] / pane.most : 0),
   ];

@@ -6,7 +6,6 @@ class Model {
     Object.assign(this, { figures, places, values, plan, rules });
     this.size = values.name.length;
     this.numberOf = new Map(values.name.map((name, number) => [name, number]));
-    this.lastStage = values.last.reduce((most, stage) => Math.max(most, stage), 0);
     this.byLine = this.inverse(places.lines.line.length, values.line);
     this.byScope = this.inverse(places.scopes.length, values.scope);
     this.users = this.usersOf();
@@ -107,16 +106,16 @@ class Model {
     };
   }
 
-  /** The values that a value stands for: all results of its operator; of one that a pass did away with, also what the
-   *  same line and layer became. */
+  /** The values that a value stands for: all results of its operator; of one that a pass did away with, also what took
+   *  its place. */
   standsFor(number) {
-    const { op, line, scope, last } = this.values;
-    const own = [];
-    for (let at = op[number]; at < this.size && op[at] === op[number]; at++) own.push(at);
-    if (!own.includes(number)) own.push(number);
-    if (last[number] === this.lastStage || line[number] < 0) return own;
-    const became = this.byLine[line[number]].filter((at) => scope[at] === scope[number] && last[at] === this.lastStage);
-    return [...own, ...became];
+    const { op, became } = this.values;
+    const found = new Set();
+    for (let at = number; at >= 0 && !found.has(at); at = became[at]) {
+      found.add(at);
+      for (let other = op[at]; other < this.size && op[other] === op[at]; other++) found.add(other);
+    }
+    return [...found];
   }
 
   find(kind, key) {
