@@ -10,7 +10,9 @@ from euler_ir.errors import EulerError, ExecutionError
 from euler_ir.graph import Graph, Op, Value
 
 
-def evaluate(graph: Graph, leaves: Mapping[str, np.ndarray], values: Iterable[Value] | None = None) -> dict[Value, np.ndarray]:
+def evaluate(
+    graph: Graph, leaves: Mapping[str, np.ndarray], values: Iterable[Value] | None = None
+) -> dict[Value, np.ndarray]:
     """Arrays of ``values`` (by default all results of ``graph``), given an array for each leaf by name.
 
     Raises ExecutionError for a missing leaf, a wrong shape or dtype, or an index out of range, with the user's line.
@@ -20,7 +22,10 @@ def evaluate(graph: Graph, leaves: Mapping[str, np.ndarray], values: Iterable[Va
     arrays: dict[Value, np.ndarray] = {}
     kept: dict[Value, np.ndarray] = {}
     for op in graph.ops:
-        results = leaf(op, leaves) if op.definition.has_identity else apply(op, [arrays[operand] for operand in op.operands])
+        if op.definition.has_identity:
+            results = leaf(op, leaves)
+        else:
+            results = apply(op, [arrays[operand] for operand in op.operands])
         for value, array in zip(op.results, results, strict=True):
             if value in wanted:
                 kept[value] = array

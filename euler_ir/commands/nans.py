@@ -12,8 +12,8 @@ from euler_ir.inspect.user_graph import load_graph
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Run the graph op by op and say which is the first to make a NaN that a result depends on, of what, why, and how "
-        "it came there. The exit code is 1 when an output, update or leaf is bad."
+        "Run the graph op by op and say which is the first to make a NaN that a result depends on, of what, why, and "
+        "how it came there. The exit code is 1 when an output, update or leaf is bad."
     )
     add_target(parser)
     add_arrays(parser)

@@ -16,8 +16,8 @@ from euler_ir.inspect.user_graph import UserGraphError, load_graph
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Shrink a graph that fails to one that fails in the same way with as few operators as can be found. An interrupt "
-        "ends the search and keeps the best so far."
+        "Shrink a graph that fails to one that fails in the same way with as few operators as can be found. An "
+        "interrupt ends the search and keeps the best so far."
     )
     parser.epilog = "checks:\n" + "\n".join(f"  {check:14}{meaning}" for check, meaning in CHECKS.items())
     add_target(parser)
@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", choices=("cpu", "reference"), default="cpu", help="whose program (default: cpu)")
     add_threads(parser)
     parser.add_argument("--pipeline", default="default", help="the passes (default: those of compile)")
-    parser.add_argument("--runs", type=count, default=MOST_RUNS, help="smaller cases to try, at most (default: %(default)s)")
+    parser.add_argument("--runs", type=count, default=MOST_RUNS, help="cases to try, at most (default: %(default)s)")
     parser.add_argument("-o", "--out", metavar="OUT.eir", type=Path, default=Path("reduced.eir"), help="where it goes")
     add_json(parser)
 

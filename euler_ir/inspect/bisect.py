@@ -2,8 +2,8 @@
 
 Passes and rules are applied one after the other, and a limit allows the first n applications of them. With none the
 graph is as it was built, with all of them it is wrong: halving finds the first n that makes it so. When all of them are
-right, what is below is looked at: every kernel and call of the program, from what it reads in memory, and the same loops
-run by their interpreter.
+right, what is below is looked at: every kernel and call of the program, from what it reads in memory, and the same
+loops run by their interpreter.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ _SHOWN = 12
 
 @dataclass(frozen=True)
 class Bisection:
-    """What was found in ``runs`` runs: one of VERDICTS. Rewrites are counted: number ``application`` of ``applications``
-    is the first that makes it wrong. ``what`` is the name of the pass, rule or kernel; for a rule ``within`` is its pass.
+    """What was found in ``runs`` runs: one of VERDICTS.
 
+    Rewrites are counted: number ``application`` of ``applications`` is the first that makes it wrong. ``what`` is the
+    name of the pass, rule or kernel; for a rule ``within`` is its pass.
     ``before`` and ``after`` are the lines of the graph that it took away and put there, ``divergence`` a value that is
     wrong, None where a predicate alone has judged, and ``kernel`` the loops or the step in question.
     """
@@ -123,8 +124,8 @@ def bisect(
     """Find what makes ``graph`` wrong on ``arrays``.
 
     By default a graph is right when every value that it shares with ``graph`` is the same, in f64. With ``is_right``
-    that judges each graph instead, and nothing is looked for below the passes. Raises ValueError when it calls the graph
-    wrong as it was built; VerifyError, ExecutionError and LoweringError as `compare` does.
+    that judges each graph instead, and nothing is looked for below the passes. Raises ValueError when it calls the
+    graph wrong as it was built; VerifyError, ExecutionError and LoweringError as `compare` does.
     """
     verify(graph)
     return _Bisector(graph, arrays, passes, is_right, backend, threads).run()
@@ -170,7 +171,8 @@ class _Bisector:
         what, op = limit.last
         is_rule = isinstance(what, Rule)
         removed, added = _changes(before, after)
-        divergence = of_passes(before, after, self.arrays, str(what) if not is_rule else f"rule {what.name}") if self.by_numbers else None
+        made_by = f"rule {what.name}" if is_rule else str(what)
+        divergence = of_passes(before, after, self.arrays, made_by) if self.by_numbers else None
         location = op.location if op is not None else None
         return Bisection(
             "rule" if is_rule else "pass",
@@ -206,7 +208,9 @@ class _Bisector:
         if self.backend == "reference" or self.is_wrong_in_numpy(stages, value):
             verdict = "loops" if isinstance(step, KernelStep) else "call"
         location = value.op.location
-        kernel = str(Kernel(step.kernel.name, (step.kernel.nests[writer.nest],))) if isinstance(step, KernelStep) else ""
+        kernel = ""
+        if isinstance(step, KernelStep):
+            kernel = str(Kernel(step.kernel.name, (step.kernel.nests[writer.nest],)))
         source = location.source_line() if location is not None else ""
         return Bisection(
             verdict, self.runs, total, what=str(writer), line=str(location or ""), source=source, divergence=found,
@@ -243,4 +247,5 @@ def _changes(before: Graph, after: Graph) -> tuple[tuple[str, ...], tuple[str, .
     """The lines of the graph that are gone, and those that are new; every line names what it defines."""
     left, right = ([line.strip() for line in print_graph(graph).splitlines()] for graph in (before, after))
     gone, new = set(left) - set(right), set(right) - set(left)
-    return tuple([line for line in left if line in gone][:_SHOWN]), tuple([line for line in right if line in new][:_SHOWN])
+    removed, added = ([line for line in left if line in gone], [line for line in right if line in new])
+    return tuple(removed[:_SHOWN]), tuple(added[:_SHOWN])

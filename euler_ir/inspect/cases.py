@@ -1,4 +1,4 @@
-"""A graph with the arrays that it runs on, and smaller ones made of it: parts, with other values, and in other sizes."""
+"""A graph with the arrays that it runs on, and smaller ones made of it: parts, with other values, in other sizes."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def _free_name(name: str, graph: Graph, taken: Mapping[str, np.ndarray]) -> str:
 
 
 def window(case: Case, first: int, last: int) -> Case:
-    """The ops from number ``first`` to before ``last``, and the leaves: what they read of earlier ones is given, and what
-    later ones read of them is an output, as are results among them.
+    """The ops from number ``first`` to before ``last``, and the leaves: what they read of earlier ones is given, and
+    what later ones read of them is an output, as are results among them.
     """
     ops = case.graph.ops
     inside = {value for op in ops[first:last] if op.definition.family != "leaf" for value in op.results}

@@ -11,6 +11,8 @@ from euler_ir.dtypes import DType
 from euler_ir.graph import Op
 from euler_ir.inspect.elements import Part, shown
 
+_OPPOSITE = "infinities of opposite signs are added"
+
 
 def cause(op: Op, parts: Sequence[Part], result: np.generic) -> str:
     """Why ``op`` gives ``result``, which is NaN or infinite, when it reads ``parts``."""
@@ -40,7 +42,7 @@ def _of_numbers(op: Op, numbers: Sequence[np.generic], result: np.generic) -> st
         case "divide" if np.isfinite(x):
             return f"{shown(x)} / {shown(y)} is {_beyond(op.result.dtype)}"
         case "add" | "subtract" if is_nan:
-            return "infinities of opposite signs are added" if op.name == "add" else "an infinity minus the same infinity"
+            return _OPPOSITE if op.name == "add" else "an infinity minus the same infinity"
         case "multiply" if is_nan:
             return "0 times an infinity"
         case "add" | "subtract" | "multiply" if np.isfinite(x) and np.isfinite(y):
@@ -53,7 +55,9 @@ def _of_numbers(op: Op, numbers: Sequence[np.generic], result: np.generic) -> st
         case "power" if is_nan:
             return f"{shown(x)} to the power {shown(y)}, a negative number to one that is no integer"
         case "power":
-            return f"0 to the negative power {shown(y)}" if x == 0 else f"{shown(x)} ** {shown(y)} is {_beyond(op.result.dtype)}"
+            if x == 0:
+                return f"0 to the negative power {shown(y)}"
+            return f"{shown(x)} ** {shown(y)} is {_beyond(op.result.dtype)}"
         case "sin" | "cos":
             return f"{op.name} of an infinity"
         case "remainder" | "floor_divide":
@@ -69,11 +73,11 @@ def _of_many(op: Op, parts: Sequence[Part], result: np.generic) -> str | None:
             terms = row * column
             if np.isnan(terms).any():
                 return "0 times an infinity, among the products that are added"
-            return "infinities of opposite signs are added" if np.isinf(terms).any() else _overflow_within(op)
+            return _OPPOSITE if np.isinf(terms).any() else _overflow_within(op)
         if op.definition.family in ("reduction", "scan"):
             (x,) = arrays
             if np.isposinf(x).any() and np.isneginf(x).any():
-                return "infinities of opposite signs are added"
+                return _OPPOSITE
     if all(np.isfinite(_floats(array)).all() for array in arrays):
         return f"{_overflow_within(op)}: {_largest(parts)}"
     return None
@@ -101,4 +105,6 @@ def _floats(array: np.ndarray) -> np.ndarray:
 
 
 def _beyond(dtype: DType) -> str:
-    return f"above the largest {dtype}, {float(ml_dtypes.finfo(dtype.numpy).max):.6g}" if dtype.is_float else f"no {dtype}"
+    if not dtype.is_float:
+        return f"no {dtype}"
+    return f"above the largest {dtype}, {float(ml_dtypes.finfo(dtype.numpy).max):.6g}"

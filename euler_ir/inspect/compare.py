@@ -110,8 +110,9 @@ def compare(
     threads: int | None = None,
     tolerance: float = 0.0,
 ) -> Comparison:
-    """Compare every stage of ``graph`` on ``arrays``; with no ``backend`` the graph and the passes alone. An error within
-    ``tolerance``, beside the root mean square of a value, is no divergence.
+    """Compare every stage of ``graph`` on ``arrays``; with no ``backend`` the graph and the passes alone.
+
+    An error within ``tolerance``, beside the root mean square of a value, is no divergence.
 
     Raises VerifyError for a malformed graph, ExecutionError for an index out of range, LoweringError for what has no
     code.
@@ -166,7 +167,9 @@ class _Numbers(Visitor):
             return
         value = equation.op.results[equation.gives.index(name)]
         if equation.stage == 0:
-            self.values.append(_numbers(value, self._own(value), array))
+            own = self._own(value)
+            if value.op.definition.family not in ("leaf", "movement"):  # these have no error of their own
+                self.values.append(_numbers(value, own, array))
         if name in self._stored:
             self.stored.append(_numbers(*self._stored[name], array))
 

@@ -71,7 +71,8 @@ def _places(op: Op, operands: Sequence[np.ndarray], index: Place) -> list[tuple[
     if op.name == "cross_entropy":
         return [(0, (*index, None)), (1, index)]
     if op.name == "attention":
-        return [(0, (*index[: operands[0].ndim - 1], None)), *((n, (*index[: operands[n].ndim - 2], None, None)) for n in (1, 2))]
+        batch = index[: operands[0].ndim - 2]
+        return [(0, (*index[: len(batch) + 1], None)), (1, (*batch, None, None)), (2, (*batch, None, None))]
     if all(operand.shape == op.result.shape for operand in operands):
         return [(position, index) for position, _ in whole]
     return whole

@@ -110,9 +110,11 @@ class Equations:
 
 
 class _Run:
-    """One computation of all equations: those of the first stage in order, every other one when all it needs is there."""
+    """One computation of all equations: those of the first stage in order, each other one when all it needs is there."""
 
-    def __init__(self, equations: Equations, leaves: Mapping[str, np.ndarray], visitor: Visitor, seed: int | None) -> None:
+    def __init__(
+        self, equations: Equations, leaves: Mapping[str, np.ndarray], visitor: Visitor, seed: int | None
+    ) -> None:
         self.equations = equations.every
         self.leaves = leaves
         self.visitor = visitor
@@ -231,7 +233,7 @@ def violations(
 
 @dataclass(frozen=True)
 class _Suspect:
-    """A violation, perhaps; ``places`` are the flat positions of its worst elements, with what they are in both ways."""
+    """A violation, perhaps; ``places`` are the flat positions of its worst elements, and what they are in both ways."""
 
     violation: Violation
     places: np.ndarray

@@ -34,7 +34,7 @@ _SECONDS = 120
 
 @dataclass
 class Failure(ABC):
-    """Whether a case fails as the first one that was asked about did: call it. ``reproduce`` is a line for the shell."""
+    """Called with a case, says whether it fails as the first one did that it was called with."""
 
     text: str
     pipeline: str

@@ -57,7 +57,9 @@ class Judge:
         exact = self.exact(ops)
         plain = self._run(ops, apply, lambda array: array)
         suspects = {
-            value: array for value, array in given.items() if not _is_plainly_right(array, exact[value], plain[value], value)
+            value: array
+            for value, array in given.items()
+            if not _is_plainly_right(array, exact[value], plain[value], value)
         }
         del plain
         ops = self.between(suspects, apart_from=given)
@@ -108,7 +110,11 @@ class Judge:
         return arrays
 
     def _perturbed(
-        self, ops: Sequence[Op], exact: Mapping[Value, np.ndarray], reaches: Mapping[Value, np.ndarray | None], seed: int
+        self,
+        ops: Sequence[Op],
+        exact: Mapping[Value, np.ndarray],
+        reaches: Mapping[Value, np.ndarray | None],
+        seed: int,
     ) -> dict[Value, np.ndarray]:
         """What a run of ``ops`` gives, each result moved by its error bound, for those that move at all."""
         random = np.random.default_rng(seed)
@@ -191,7 +197,7 @@ def _is_plainly_right(got: np.ndarray, exact: np.ndarray, plain: np.ndarray, val
         right = distance <= SAFETY * (2 * error + unit * size)
         if right.all():
             return True
-        return bool((right | (distance <= SAFETY * _usual(error, size))).all())
+        return bool((right | (distance <= 2 * SAFETY * _usual(error, size))).all())
 
 
 def _difference(

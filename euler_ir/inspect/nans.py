@@ -6,6 +6,8 @@ that holds a NaN or an infinity goes another one that says, for each such elemen
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -117,8 +119,8 @@ class BadValue:
 
 @dataclass(frozen=True)
 class NanReport:
-    """What was found in a run of ``graph``: bad ``leaves``, the ``first`` op that makes a NaN which a result depends on,
-    ``others`` like it, and those that are ``masked``, as by ``where``, so that no result depends on them.
+    """What was found in a run of ``graph``: bad ``leaves``, the ``first`` op that makes a NaN which a result depends
+    on, how many ``others`` there are like it, and those that are ``masked``, so that no result depends on them.
 
     ``results`` are the outputs and updates that hold NaN (or infinities, where these count), of ``all_results`` many.
     """
@@ -156,8 +158,9 @@ class NanReport:
 def find_nans(
     graph: Graph, leaves: Mapping[str, np.ndarray], infinities: bool = False, arrays: str = ""
 ) -> NanReport:
-    """The first NaN of a run of ``graph`` on ``leaves``, an array for each by name; with ``infinities`` these count too,
-    but for those of constants. ``arrays`` says where the leaves come from.
+    """The first NaN of a run of ``graph`` on ``leaves``, an array for each by name.
+
+    With ``infinities`` these count too, but for those of constants. ``arrays`` says where the leaves come from.
 
     Raises VerifyError for a malformed graph, ExecutionError for a missing leaf or an index out of range.
     """
@@ -181,7 +184,8 @@ class _Search:
         ends = [("output", self.graph.outputs), ("update", self.graph.updates)]
         named = [(f"{label} {name!r}", value) for label, values in ends for name, value in values.items()]
         bad = {name: births for name, value in named if (births := self.reaching(value))}
-        real = [n for n, birth in enumerate(self.births) if self.counts(birth) and any(b & _bit(n) for b in bad.values())]
+        reached = functools.reduce(operator.or_, bad.values(), 0)
+        real = [n for n, birth in enumerate(self.births) if self.counts(birth) and reached & _bit(n)]
         first = None
         if real:
             name = next(name for name, births in bad.items() if births & _bit(real[0]))

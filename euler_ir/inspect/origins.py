@@ -40,8 +40,8 @@ def inherited(
 ) -> Origins:
     """What the elements of ``result`` inherit from the operands of ``op``; operands without origins are finite.
 
-    With ``as_one`` a NaN inherits from infinities too, but for those of constants. For operators that are not known here
-    all of an operand counts.
+    With ``as_one`` a NaN inherits from infinities too, but for those of constants. For operators that are not known
+    here all of an operand counts.
     """
     nan, infinite = (
         _reaching(op, arrays, [None if each is None else getattr(each, kind) for each in origins], result.shape)

@@ -80,7 +80,8 @@ def _of_results(
             differs = _differ_in_bits(wanted, got)
             if differs.any():
                 place = tuple(map(int, np.argwhere(differs)[0]))
-                wrong.append((value, f"{label} {name}", Difference(place, got[place], wanted[place], int(differs.sum()))))
+                found = Difference(place, got[place], wanted[place], int(differs.sum()))
+                wrong.append((value, f"{label} {name}", found))
     if not wrong:
         return None, compared
     value, name, found = wrong[0]
@@ -90,8 +91,9 @@ def _of_results(
 def _differ_in_bits(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Which elements differ; any NaN is equal to any other."""
     bits = np.dtype(f"u{left.dtype.itemsize}")
-    both_nan = np.isnan(left) & np.isnan(right) if as_dtype(left.dtype).is_float else False
-    return (np.ascontiguousarray(left).view(bits) != np.ascontiguousarray(right).view(bits)).reshape(left.shape) & ~both_nan
+    both_nan = np.isnan(left) & np.isnan(right) if as_dtype(left.dtype).is_float else np.zeros(left.shape, bool)
+    differ = np.ascontiguousarray(left).view(bits) != np.ascontiguousarray(right).view(bits)
+    return differ.reshape(left.shape) & ~both_nan
 
 
 def wrong_values(

@@ -25,7 +25,7 @@ Fails = Callable[[Case], bool]
 
 @dataclass(frozen=True)
 class Progress:
-    """After ``runs`` runs, ``step`` has found a case of ``ops`` operators and ``elements`` elements in all its values."""
+    """After ``runs`` runs, ``step`` has found a case of ``ops`` operators, whose values have ``elements`` elements."""
 
     step: str
     runs: int
@@ -140,8 +140,11 @@ class _Reducer:
         """Half of the outputs and updates as long as that fails, and then without any that can go."""
 
         def without(names: list[tuple[int, str]]) -> Case:
-            left = tuple({n: v for n, v in each.items() if (p, n) not in names} for p, each in enumerate(ends(self.best)))
-            return part(self.best, left)
+            outputs, updates = (
+                {name: value for name, value in each.items() if (position, name) not in names}
+                for position, each in enumerate(ends(self.best))
+            )
+            return part(self.best, (outputs, updates))
 
         def all_names() -> list[tuple[int, str]]:
             return [(position, name) for position, each in enumerate(ends(self.best)) for name in each]
@@ -194,7 +197,8 @@ class _Reducer:
         """Inputs in the place of what operators compute: of many at once, then of each."""
 
         def computed() -> list[str]:
-            return [v.name for op in reversed(self.best.graph.ops) if op.definition.family != "leaf" for v in op.results]
+            ops = [op for op in reversed(self.best.graph.ops) if op.definition.family != "leaf"]
+            return [value.name for op in ops for value in op.results]
 
         def given(names: list[str]) -> Case:
             wanted, results = set(names), set(self.best.graph.results())
@@ -270,6 +274,7 @@ def _sizes(case: Case) -> set[int]:
 def _plainer(array: np.ndarray) -> Iterator[np.ndarray]:
     """Arrays that say less, the plainest first; none that is equal."""
     with np.errstate(all="ignore"):
-        for plain in (np.zeros_like(array), np.ones_like(array), np.round(array.astype(np.float64), 1).astype(array.dtype)):
-            if plain.tobytes() != array.tobytes():
-                yield plain
+        rounded = np.round(array.astype(np.float64), 1).astype(array.dtype)
+    for plain in (np.zeros_like(array), np.ones_like(array), rounded):
+        if plain.tobytes() != array.tobytes():
+            yield plain

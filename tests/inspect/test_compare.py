@@ -1,4 +1,4 @@
-"""``euler-ir compare``: planted faults are found where they are; what is right, in any type and size, is called right."""
+"""``euler-ir compare``: planted faults are found where they are; what is right, in any type and size, is called so."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""``euler-ir nans``: the op that makes the first NaN is named, with why; what is masked and what is clean is said so."""
+"""``euler-ir nans``: the op that makes the first NaN is named, and why; what is masked or clean is called so."""
 
 import json
 
