@@ -28,6 +28,8 @@ BACKENDS = ("interpreter", "reference", "cpu")
 SHOWN = 4
 """Elements of a result that are shown."""
 
+_AT_ONCE = 1 << 20
+"""Elements of a result that are looked at together."""
 MOST_ITERATIONS = 10**13
 """Runs of loops that a kernel may ask for: a day of one core, if each took 10 ns."""
 
@@ -51,11 +53,15 @@ class Result:
 
         Infinities and NaN are words, which JSON has no numbers for.
         """
-        numbers = self.array.reshape(-1).astype(np.float64)
-        valid = numbers[~np.isnan(numbers)]
-        with np.errstate(all="ignore"):
-            extremes = (valid.min(), valid.max(), valid.mean()) if valid.size else (None,) * 3
-        low, high, mean = (None if number is None else _said(float(number)) for number in extremes)
+        flat, valid, low, high, total = self.array.reshape(-1), 0, math.inf, -math.inf, 0.0
+        for start in range(0, flat.size, _AT_ONCE):
+            numbers = flat[start : start + _AT_ONCE].astype(np.float64)
+            numbers = numbers[~np.isnan(numbers)]
+            with np.errstate(all="ignore"):
+                valid, total = valid + numbers.size, total + float(numbers.sum())
+            low, high = numbers.min(initial=low), numbers.max(initial=high)
+        extremes = (float(low), float(high), total / valid) if valid else (None,) * 3
+        low, high, mean = (None if number is None else _said(number) for number in extremes)
         return {
             "name": self.name,
             "role": self.role,
@@ -63,8 +69,8 @@ class Result:
             "min": low,
             "max": high,
             "mean": mean,
-            "nan": int(numbers.size - valid.size),
-            "first": [_said(number) for number in self.array.reshape(-1)[:SHOWN].tolist()],
+            "nan": flat.size - valid,
+            "first": [_said(number) for number in flat[:SHOWN].tolist()],
         }
 
 
@@ -134,8 +140,23 @@ def run_program(
         raise ValueError(f"unknown backend {backend!r}: use one of {', '.join(BACKENDS)}")
     if kernels and (backend == "interpreter" or isinstance(program, tuple)):
         raise ValueError("kernels are replaced in a plan: with a graph, on the backend reference or cpu")
-    if isinstance(program, tuple):
-        return _run_kernels(program, backend, {**state, **inputs}, seed, threads)
+    try:
+        if isinstance(program, tuple):
+            return _run_kernels(program, backend, {**state, **inputs}, seed, threads)
+        return _run_graph(program, backend, inputs, state, seed, threads, kernels)
+    except MemoryError as error:
+        raise ExecutionError("the arrays do not fit into memory", details=(str(error),)) from None
+
+
+def _run_graph(
+    program: Graph | FusedGraph,
+    backend: str,
+    inputs: Arrays,
+    state: Arrays,
+    seed: int,
+    threads: int | None,
+    kernels: Mapping[str, Kernel | str],
+) -> Run:
     graph = graph_of(program)
     _expect_memory(sum(leaf.type.nbytes for leaf in (*graph.inputs, *graph.parameters, *graph.states)))
     given = {**random_inputs(graph, seed), **checked_inputs(graph, inputs)}
@@ -201,7 +222,7 @@ def _run_kernels(kernels: tuple[Kernel, ...], backend: str, given: Arrays, seed:
     arrays = {}
     for number, buffer in enumerate(plan.buffers):
         if buffer.place == "output":
-            arrays[number] = np.empty(buffer.type.shape, buffer.type.dtype.numpy)
+            arrays[number] = np.zeros(buffer.type.shape, buffer.type.dtype.numpy)
         else:
             arrays[number] = np.array(given.get(buffer.name, drawn.get(buffer.name)), order="C")
     # The interpreter of the Loop IR is what the reference backend runs kernels with.

@@ -1,4 +1,4 @@
-"""Proofs that an index stays inside of a buffer, and that points of a nest do not meet in one of its elements."""
+"""Proofs that an index stays inside of a buffer, and that points do not meet in one of its elements."""
 
 from __future__ import annotations
 
@@ -100,6 +100,21 @@ def apart(indices: Sequence[Index], points: Sequence[Axis]) -> bool:
             if owners.setdefault(element, owner) != owner:
                 return False
     return True
+
+
+def unwritten(indices: Sequence[Index], size: int) -> bool:
+    """Whether it is sure that some of ``size`` elements lie at none of ``indices``, wherever their axes are.
+
+    Small spaces are tried; of a large one it is sure where there are fewer points than elements.
+    """
+    points = [math.prod(axis.extent for axis in index.axes()) for index in indices]
+    if sum(points) < size or sum(points) > _MOST_POINTS:
+        return sum(points) < size
+    found = np.zeros(size, bool)
+    for index in indices:
+        grid = np.meshgrid(*(np.arange(axis.extent) for axis in index.axes()), indexing="ij", sparse=True)
+        found[np.ravel(index.evaluate(dict(zip(index.axes(), grid))))] = True
+    return not found.all()
 
 
 def _is_one_to_one(index: Index, points: Sequence[Axis]) -> bool:

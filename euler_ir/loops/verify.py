@@ -9,7 +9,7 @@ import numpy as np
 from euler_ir.dtypes import DType, bool_, f32, f64, i64
 from euler_ir.errors import EulerError, VerifyError, did_you_mean
 from euler_ir.index import Axis, Condition, Index
-from euler_ir.loops.bounds import apart, within
+from euler_ir.loops.bounds import apart, unwritten, within
 from euler_ir.loops.kernel import (
     Buffer,
     Carry,
@@ -38,7 +38,7 @@ RULES = {
     "L06": "the dtype of a result is what its operation gives",
     "L07": "a constant is a number that its dtype holds exactly",
     "L08": "a buffer is a parameter or a local of the nest, and what is loaded or stored has its dtype",
-    "L09": "inputs are not stored to, and outputs and locals are loaded only after a store; each output is stored to",
+    "L09": "inputs are not stored to, and outputs and locals are loaded only after a store; outputs are stored to, all of them",
     "L10": "an index uses axes in scope, and dynamic indices that CheckIndex made with the same extent",
     "L11": "an index stays inside of its buffer",
     "L12": "points of a nest and lanes of a vector store to different elements",
@@ -47,6 +47,7 @@ RULES = {
     "L15": "a vector loop has an axis, no carries, and no vector around it",
 }
 
+MOST_FAULTS = 65535
 COMBINES = ("sum", "prod", "max", "min")
 
 
@@ -87,6 +88,7 @@ class _Verifier:
         self._buffers: dict[str, Buffer] = {}
         self._defined: set[str] = set()
         self._stored: set[str] = set()
+        self._written: dict[str, list[Index]] = {}
         self._indices: dict[tuple[str, tuple[Axis, ...]], list[Index]] = {}  # where each buffer is stored to
 
     def run(self) -> None:
@@ -100,6 +102,10 @@ class _Verifier:
             for buffer in nest.parameters:
                 stored = buffer.role == "input" or buffer.size == 0 or buffer.name in self._stored
                 self._expect(stored, "L09", f"output {buffer.name!r} is never stored to", buffer)
+                indices = self._written.get(buffer.name)
+                if buffer.role == "output" and indices and not any(index.dynamics() for index in indices):
+                    whole = not unwritten(indices, buffer.size)
+                    self._expect(whole, "L09", f"elements of output {buffer.name!r} are never stored to", buffer)
 
     def _expect(self, holds: bool, rule: str, message: str, where) -> None:
         if not holds:
@@ -168,6 +174,7 @@ class _Verifier:
         dtype = self._use(scope, check.value, check)
         self._expect(dtype.is_integer, "L05", f"an index is an integer, not {dtype}", check)
         self._expect(check.extent >= 1, "L05", f"no index is inside of extent {check.extent}", check)
+        self._expect(check.fault <= MOST_FAULTS, "L05", f"faults have numbers up to {MOST_FAULTS}", check)
         self._conditions(scope, check.conditions, check)
         self._define(scope, check.result, i64, check)
         scope.checked[check.result] = check.extent
@@ -175,6 +182,7 @@ class _Verifier:
     def _compute(self, scope: _Scope, compute: Compute) -> None:
         dtypes = tuple(self._use(scope, operand, compute) for operand in compute.operands)
         if compute.operation == "philox":
+            self._expect(0 <= compute.stream < 1 << 32, "L05", f"stream {compute.stream} is no 32-bit number", compute)
             self._expect(dtypes == (i64, i64, i64), "L05", f"philox takes three i64, not {dtypes}", compute)
             self._expect(compute.dtype in (f32, f64), "L06", f"philox gives f32 or f64, not {compute.dtype}", compute)
         else:
@@ -211,6 +219,7 @@ class _Verifier:
         self._expect(not (store.accumulate and dtype.is_half), "L14", f"a store accumulates in {dtype}", store)
         self._access(scope, buffer, store.index, (), store)
         self._distinct(scope, buffer, store)
+        self._written.setdefault(buffer.name, []).append(store.index)
         self._stored.add(buffer.name)
 
     def _buffer(self, name: str, where) -> Buffer:
