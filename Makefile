@@ -2,7 +2,8 @@
 # make test           the tests that every change must pass
 # make test-slow      the longer ones
 # make test-threads   all quick tests with 1, 2 and 3 worker threads
-# make fuzz           random graphs through every way to run them, for MINUTES; what fails becomes a file of tests/corpus
+# make fuzz           random graphs through every way to run one, for MINUTES; what fails is kept in tests/corpus
+# make faults         plants each seeded fault in a process of its own: which test kills it
 # make check          the table of gradients against finite differences
 # make benchmarks     all tables beside torch, kept in docs/benchmarks, and their page; a quarter of an hour, best alone
 
@@ -12,7 +13,7 @@ ARGS ?=
 PROMPT ?= KING
 MINUTES ?= 5
 
-.PHONY: train test test-slow test-threads fuzz check benchmarks
+.PHONY: train test test-slow test-threads fuzz faults check benchmarks
 
 # A run that is there already is continued; to train anew, give another OUT.
 train: .venv/installed
@@ -30,6 +31,9 @@ test-threads: .venv/installed-test
 
 fuzz: .venv/installed-test
 	.venv/bin/python -m euler_ir.testing.fuzz --minutes $(MINUTES) $(ARGS)
+
+faults: .venv/installed-test
+	.venv/bin/python tests/faults/run.py $(ARGS)
 
 check: .venv/installed
 	.venv/bin/python -m models.gradient_check

@@ -59,8 +59,8 @@ def views_of(
     views = [strides_of(value, indices, batch, order)]
     while not is_stored(value) and value.op.definition.family == "movement":
         sources = value.op.definition.index_map(value.op, indices)
-        if len(sources) != 1 or sources[0].conditions:
-            break
+        if len(value.op.operands) != 1 or sources[0].conditions:
+            break  # of joined tensors a part may show one alone, but its group would seem to read them all
         value, indices = value.op.operands[sources[0].operand], sources[0].indices
         view = strides_of(value, indices, batch, order)
         if view is None:

@@ -14,6 +14,8 @@ from euler_ir.dtypes import as_dtype
 from euler_ir.graph import Graph
 from euler_ir.graph_equality import structurally_equal
 from euler_ir.inspect.agreement import Agreement
+from euler_ir.loops.parser import parse_kernel
+from euler_ir.loops.printer import print_kernel
 from euler_ir.loops.verify import verify_kernel
 from euler_ir.passes import (
     PIPELINE,
@@ -28,7 +30,11 @@ from euler_ir.passes import (
     Simplify,
     SplitRows,
 )
+from euler_ir.passes.fused_equality import fused_equal
+from euler_ir.passes.fused_parser import parse_fused
+from euler_ir.passes.fused_printer import print_fused
 from euler_ir.passes.meaning import difference
+from euler_ir.passes.verify_fused import verify_fused
 from euler_ir.plan.memory import check_memory
 from euler_ir.rounding import Results
 from euler_ir.state import State
@@ -55,8 +61,9 @@ def check_chain(graph: Graph, leaves: Mapping[str, np.ndarray], passes: Sequence
     """Run ``graph`` on ``leaves`` in every way there is and raise BrokenLink for the first that does not agree.
 
     The links in order: the rules of graphs and the text of the graph, read back; the graph in f64; each pass by itself
-    and then ``passes`` one after the other, all run by the interpreter; the plan, its kernels and its memory; the plan
-    run by the reference backend; one with everything rematerialized that can be; machine code on one thread, and on two.
+    and then ``passes`` one after the other, all run by the interpreter; the fused graph and the kernels, by their rules
+    and read back from text; the memory of the plan; the plan run by the reference backend; one with everything
+    rematerialized that can be; machine code on one thread, and on two.
 
     A pass that says that it is exact keeps every bit, NaN for NaN, and so do two threads beside one; what rounds in
     another way is as near to the interpreter as rounding explains (see `inspect.agreement`). Raises ExecutionError when
@@ -160,9 +167,9 @@ def _check_backends(
         with _link(link):
             executable = build()
             check_memory(executable.plan)
-            for step in executable.plan.kernels():
-                verify_kernel(step.kernel)
+            _check_levels(executable)
             found = _run(executable, leaves)
+            _expect(_neither_true_nor_false(found))
             _expect(agreement.fault(found))
         return found
 
@@ -175,6 +182,18 @@ def _check_backends(
         _expect_bits(one, two)
 
 
+def _check_levels(executable: Executable) -> None:
+    """The fused graph and the kernels, by their rules and read back from their text."""
+    fused = executable.stages.fused
+    verify_fused(fused)
+    again = parse_fused(print_fused(fused, locations=True))
+    _expect(None if fused_equal(fused, again, locations=True) else f"the fused graph reads back as another:\n{again}")
+    for step in executable.plan.kernels():
+        verify_kernel(step.kernel)
+        text = print_kernel(step.kernel)
+        _expect(None if print_kernel(parse_kernel(text)) == text else f"this kernel reads back as another:\n{text}")
+
+
 def _run(executable: Executable, leaves: Mapping[str, np.ndarray]) -> Results:
     """Outputs and updates of one call."""
     graph, state = executable.graph, State()
@@ -183,6 +202,12 @@ def _run(executable: Executable, leaves: Mapping[str, np.ndarray]) -> Results:
     names = [leaf.op.attributes["name"] for leaf in graph.inputs]
     outputs = executable(state, **{name: leaves[name] for name in names})
     return outputs, {name: state[name] for name in graph.updates}
+
+
+def _neither_true_nor_false(found: Results) -> str | None:
+    """The first bool array that holds another byte than 0 and 1: numpy takes it for true, and C code does not."""
+    arrays = [item for part in found for item in part.items() if item[1].dtype == bool]
+    return next((f"{name!r} holds bytes above 1" for name, a in arrays if (a.view(np.uint8) > 1).any()), None)
 
 
 def _expect_bits(before: Results, after: Results) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, find, settings
@@ -20,22 +20,22 @@ from euler_ir.testing.limits import tight_limits
 from euler_ir.testing.strategies import graphs
 
 ROUND = 100
-"""Graphs between two looks at the clock."""
+"""Graphs between two looks at the clock, but for those by which one that fails is made smaller."""
 _SETTINGS = settings(
     max_examples=ROUND, deadline=None, database=None, suppress_health_check=list(HealthCheck),
     phases=(Phase.generate, Phase.shrink),
 )  # fmt: skip
 
 
-def fuzz(seconds: float, seed: int, folder: Path, most_ops: int = 20) -> Iterator[str]:
-    """Try random graphs for about ``seconds``; write what breaks to ``folder``, made small, and give a line about each.
+def fuzz(rounds: Iterable[int], seed: int, folder: Path, most_ops: int = 20) -> Iterator[str]:
+    """Try ROUND random graphs a round; write what breaks to ``folder``, made small, and give a line about each.
 
-    Every other round runs at tight limits. Of failures that break one link in the same way the first alone is kept.
+    Odd rounds run at tight limits. Of failures that break one link in the same way the first alone is kept.
     """
     folder.mkdir(parents=True, exist_ok=True)
     known: set[str] = set()
-    end, tried, rounds = time.monotonic() + seconds, 0, 0
-    while time.monotonic() < end:
+    tried = 0
+    for number in rounds:
         wanted: list[str] = []
         failure = ""
 
@@ -49,20 +49,27 @@ def fuzz(seconds: float, seed: int, folder: Path, most_ops: int = 20) -> Iterato
             failure = found[1]
             return True
 
-        with tight_limits() if rounds % 2 else contextlib.nullcontext():
+        with tight_limits() if number % 2 else contextlib.nullcontext():
             try:
-                case = find(graphs(most_ops), is_new, settings=_SETTINGS, random=random.Random(f"{seed} {rounds}"))
+                case = find(graphs(most_ops), is_new, settings=_SETTINGS, random=random.Random(f"{seed} {number}"))
             except NoSuchExample:
                 case = None
             if case is not None:
                 is_new(case)  # the last that was tried need not be the smallest
-        rounds += 1
         if case is not None:
             known.update(wanted)
             path = folder / f"found_{hashlib.sha256(str(case.graph).encode()).hexdigest()[:8]}.eir"
-            write_case(path, case, f"Found by fuzzing{', at tight limits' if rounds % 2 == 0 else ''}.\n{failure}")
+            write_case(path, case, f"Found by fuzzing{', at tight limits' if number % 2 else ''}.\n{failure}")
             yield f"{path}: {failure}"
-    yield f"{tried} graphs in {rounds} rounds, {len(known)} kinds of failures"
+    yield f"{tried} graphs, {len(known)} kinds of failures"
+
+
+def _until(seconds: float) -> Iterator[int]:
+    """Numbers of rounds for about so long."""
+    end, number = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        yield number
+        number += 1
 
 
 def failure_of(case: Case) -> tuple[str, str] | None:
@@ -86,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = int(time.time()) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     lines = []
-    for line in fuzz(60 * options.minutes, seed, options.save):
+    for line in fuzz(_until(60 * options.minutes), seed, options.save):
         print(line, flush=True)
         lines.append(line)
     return 1 if len(lines) > 1 else 0

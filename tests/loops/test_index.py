@@ -51,6 +51,17 @@ def expressions(draw, depth=3):
             return index % divisor, expected % divisor
 
 
+def test_quotients_and_remainders_keep_what_carries():
+    """``l`` is now below the unit 5 that ``j`` is counted in and now above it, by one."""
+    values = {name: value(Index.of(axis)) for name, axis in zip("ijkl", AXES)}
+    l = Index.of(AXES[3])
+    for divisor, unit, constant in ((10, 5, 0), (10, 5, 1), (8, 4, 0), (12, 4, 3)):
+        index, expected = j * unit + l + constant, values["j"] * unit + values["l"] + constant
+        np.testing.assert_array_equal(value(index // divisor), expected // divisor)
+        np.testing.assert_array_equal(value(index % divisor), expected % divisor)
+        np.testing.assert_array_equal(value((i * 7 + j) // 3 // unit), (values["i"] * 7 + values["j"]) // 3 // unit)
+
+
 @given(expressions())
 def test_arithmetic_has_the_values_of_integers(case):
     index, expected = case

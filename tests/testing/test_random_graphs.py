@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 
 from euler_ir import interpreter
-from euler_ir import tensor as T
 from euler_ir.dtypes import DTYPES
 from euler_ir.errors import GraphError, ParseError
 from euler_ir.graph import Rebuild

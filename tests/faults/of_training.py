@@ -1,0 +1,86 @@
+"""Faults of what training is made of: optimisers, clipping, state and the call of a program."""
+
+from fault import Fault, gradient
+
+FAULTS = (
+    Fault(
+        "adam-without-bias-correction",
+        "Adam's second moment is not corrected for its beginning at 0.",
+        "optim",
+        "correction = 1.0 / sqrt(1.0 - power(graph.constant(beta2, f64), time))",
+        "correction = graph.constant(1.0, f64)",
+        ("tests/models/test_optim.py::test_adamw_is_torchs[reference-None]",),
+    ),
+    Fault(
+        "adam-counts-from-0",
+        "The first step of Adam is corrected as if it were number 0.",
+        "optim",
+        "time = cast(step, f64)",
+        "time = cast(counter, f64)",
+        ("tests/models/test_optim.py::test_adamw_is_torchs[reference-None]",),
+    ),
+    Fault(
+        "biases-decay",
+        "Weight decay is applied to biases and norms too.",
+        "optim",
+        "if parameter.ndim >= 2:",
+        "if parameter.ndim >= 0:",
+        ("tests/models/test_optim.py::test_adamw_is_torchs[reference-None]",),
+    ),
+    Fault(
+        "clips-each-gradient-alone",
+        "Gradients are clipped by the norm of the first one instead of that of all.",
+        "optim",
+        "norm = sqrt(_sums_of_squares(gradients).sum())",
+        "norm = sqrt(_sums_of_squares(gradients)[0])",
+        ("tests/models/test_optim.py::test_adamw_is_torchs[reference-0.5]",),
+    ),
+    Fault(
+        "clips-always",
+        "Gradients that are shorter than the limit are stretched to it.",
+        "optim",
+        "scale = minimum(max_norm / (norm + 1e-6), 1.0)",
+        "scale = max_norm / (norm + 1e-6)",
+        ("tests/models/test_optim.py::test_adamw_is_torchs[reference-100.0]",),
+    ),
+    Fault(
+        "momentum-of-the-old-velocity",
+        "The step goes along the velocity of the step before.",
+        "optim",
+        "                graph.set_update(velocity, direction)\n",
+        "                graph.set_update(velocity, direction)\n                direction = velocity\n",
+        ("tests/models/test_optim.py::test_sgd_is_torchs[reference-0.9]",),
+    ),
+    Fault(
+        "gradients-of-a-value-used-twice",
+        "Of two gradients of one value the last one wins instead of being added.",
+        "autodiff",
+        "contribution if held is None else add(held, contribution)",
+        "contribution",
+        (gradient("rsqrt f64[]"),),
+    ),
+    Fault(
+        "gradient-stops-halfway",
+        "Operators that only lead to the value through a second result are left out of the path.",
+        "autodiff",
+        "if any(value in needed for value in op.results):",
+        "if op.result in needed:",
+        (gradient("attention_with_logsumexp f64[4,8] f64[4,8] f64[4,8]"),),
+    ),
+    Fault(
+        "input-read-while-it-is-replaced",
+        "An input that is the memory of a state is read while the state is written.",
+        "compiler",
+        "if array is inputs[name] and updated and _may_share_memory(array, updated):",
+        "if False:",
+        ("tests/backends/test_programs.py::test_an_input_may_be_the_state_that_is_updated[reference]",),
+    ),
+    Fault(
+        "numbers-converted-with-loss",
+        "An input of a wider type is cut to the declared one without a word.",
+        "compiler",
+        'if not np.can_cast(array.dtype, leaf.dtype.numpy, "safe"):',
+        "if False:",
+        ("tests/backends/test_programs.py::test_wrong_inputs_are_refused",),
+    ),
+)
