@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from euler_ir.commands import COMMANDS
 from euler_ir.errors import EulerError
@@ -25,7 +27,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except (UserGraphError, EulerError, OSError) as error:
         print(f"euler-ir: {error}", file=sys.stderr)
+        if isinstance(error, EulerError) and error.reproducer is not None:
+            print(_keep_reproducer(error.reproducer, getattr(options, "load", [])), file=sys.stderr)
         return 2
+
+
+def _keep_reproducer(text: str, loaded: Sequence[str]) -> str:
+    """Write the graph on which a pass failed to a file of the working directory; gives the command that fails again."""
+    pipeline = text.split("\n", 1)[0].removeprefix("// RUN: ")
+    path = Path(f"failed_{pipeline.split('{')[0]}.eir")
+    path.write_text(text, encoding="utf-8")
+    load = [word for file in loaded for word in ("--load", file)]
+    command = ["euler-ir", "opt", str(path), "-p", pipeline, "--verify-each", *load]
+    return f"to see it again: {shlex.join(command)}"
 
 
 def _parser(wanted: Sequence[str]) -> argparse.ArgumentParser:

@@ -5,9 +5,12 @@ Only the module of the command that is called is imported, so that each starts a
 
 COMMANDS = {
     "dump": "print what the compiler makes of a model, stage by stage",
+    "opt": "run passes on a graph, all or some, and print what comes out",
     "run": "run a graph, a fused graph or kernels, from Python or from edited text",
+    "stages": "say what each pass takes and makes, down to the plan",
     "explain": "say everything about one value: line, passes, loops, memory, cost",
     "fusion": "say for every edge whether it is fused, why not, what that costs and what would lift it",
+    "why-not": "say why a rewrite rule is not applied to a value",
     "memory": "say what a step keeps in memory and when, whose it is, and why not less",
     "where": "trace one element of a parameter to the machine: memory, loops, threads and lanes",
     "compare": "say which value of which stage is the first that rounding does not explain",
@@ -18,6 +21,8 @@ COMMANDS = {
     "kernel": "list the kernels, show one as Loop IR, LLVM IR or assembly, replace it by an edited one",
     "explore": "write a page that lays the whole step open, from your lines to the machine code",
     "check": "compare the gradient of every operator with finite differences",
+    "passes": "list the passes, presets and rules that a pipeline may name",
+    "ops": "list the operators of the graph and what they mean",
     "cache": "say what is kept on disk, or remove it",
 }
 """Every command with its one line of help, in the order in which they are listed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 
@@ -63,6 +64,21 @@ def seed(text: str) -> int:
     return number
 
 
+def add_pipeline(parser: argparse.ArgumentParser, what: str = "the passes to run") -> None:
+    """``-p`` for a pipeline's text, and ``--load`` for files that define passes and rules."""
+    parser.add_argument(
+        "-p", "--passes", metavar="PIPELINE", default="default", help=f"{what}, as text (default: %(default)s)"
+    )
+    add_load(parser)
+
+
+def add_load(parser: argparse.ArgumentParser) -> None:
+    """``--load`` for files that define passes and rules; ``load_files`` imports them."""
+    parser.add_argument(
+        "--load", metavar="FILE.py", action="append", default=[], help="import passes and rules from this file first"
+    )
+
+
 def count(text: str) -> int:
     """An argument that is a number of 1 or more."""
     number = int(text)
@@ -82,3 +98,13 @@ def count_or_zero(text: str) -> int:
 def print_json(record) -> None:
     """``record``, made of what JSON knows, on stdout."""
     print(json.dumps(record, indent=1))
+
+
+def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
+    """``rows`` in aligned columns, those numbered in ``right`` to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = (
+        "  ".join(cell.rjust(width) if n in right else cell.ljust(width) for n, (cell, width) in enumerate(zip(row, widths)))
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)

@@ -65,15 +65,29 @@ def _file_and_name(target: str, example: str) -> tuple[Path, str]:
     filename, _, name = target.rpartition(":")
     if not filename or not name:
         raise UserGraphError(f"{target!r} is not FILE.py:function, such as {example}")
-    path = Path(filename)
-    if not path.is_file():
-        raise UserGraphError(f"there is no file {filename!r}")
-    return path, name
+    return _file(filename), name
 
 
 def _imported(path: Path, name: str):
     """What is called ``name`` in the file."""
     return _member(_guarded(path, f"importing {path}", lambda: _import(path)), name, str(path))
+
+
+def load_file(filename: str) -> None:
+    """Import a Python file, as ``load_graph`` does, for the passes and rules that it defines.
+
+    Raises UserGraphError.
+    """
+    path = _file(filename)
+    with contextlib.redirect_stdout(sys.stderr), _first_on_path(path.resolve().parent):
+        _guarded(path, f"importing {filename}", lambda: _import(path))
+
+
+def _file(filename: str) -> Path:
+    path = Path(filename)
+    if not path.is_file():
+        raise UserGraphError(f"there is no file {filename!r}")
+    return path
 
 
 def text_of(filename: str) -> str:

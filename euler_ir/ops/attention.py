@@ -116,6 +116,7 @@ define(
     decompose=_decompose_attention,
     attributes={"causal": "bool", "scale": "float"},
     operand_names=("query", "key", "value"),
+    doc="softmax(scale * query @ key.T) @ value, and the logsumexp of the scores; causal hides later keys",
 )
 
 
@@ -203,4 +204,5 @@ define(
     decompose=_decompose_gradient,
     attributes={"causal": "bool", "scale": "float"},
     operand_names=("query", "key", "value", "logsumexp", "d_output", "delta"),
+    doc="the gradients of attention by query, key and value, with the weights computed again",
 )

@@ -70,4 +70,5 @@ define(
     vjp=_vjp_matmul,
     attributes={"transpose_left": "bool", "transpose_right": "bool"},
     operand_names=("left", "right"),
+    doc="matrix products over the last two axes, batches broadcast, either side read transposed",
 )

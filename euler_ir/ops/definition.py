@@ -27,6 +27,7 @@ class OpDefinition:
     ``decompose(op)`` emits the operator as simpler ones and gives the values that stand for its results.
     ``index_map(op, indices)`` says of a movement which operand elements a result element is: the first ``Source`` whose
     conditions hold, and one always does.
+    ``doc`` says in one line what it means, of operands x and y where they have no better names.
     ``attributes`` maps each attribute to one of ATTRIBUTE_KINDS. An ``is_expensive`` element costs several times what
     loading it does, so that it is kept rather than computed again.
     """
@@ -42,6 +43,7 @@ class OpDefinition:
     operand_names: tuple[str, ...] = ()
     commutative: bool = False
     is_expensive: bool = False
+    doc: str = ""
 
     @property
     def has_identity(self) -> bool:

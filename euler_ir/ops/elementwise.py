@@ -204,6 +204,8 @@ def _normal_cdf_tanh_array(x):
 
 
 _PI = np.longdouble("3.14159265358979323846264338327950288")
+
+
 def _gelu_gate(op, x):
     return T.normal_cdf_tanh(x) if op.attributes["approximate"] == "tanh" else T.normal_cdf(x)
 
@@ -230,7 +232,7 @@ def _decompose_gelu(op):
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-def _unary(name, infer, function, vjp=None, evaluate=None, is_expensive=False):
+def _unary(name, infer, function, vjp=None, evaluate=None, is_expensive=False, *, doc):
     define(
         name,
         "elementwise",
@@ -239,10 +241,11 @@ def _unary(name, infer, function, vjp=None, evaluate=None, is_expensive=False):
         vjp=vjp,
         operand_names=("operand",),
         is_expensive=is_expensive,
+        doc=doc,
     )
 
 
-def _binary(name, infer, evaluate, vjp=None, commutative=False, is_expensive=False):
+def _binary(name, infer, evaluate, vjp=None, commutative=False, is_expensive=False, *, doc):
     define(
         name,
         "elementwise",
@@ -252,6 +255,7 @@ def _binary(name, infer, evaluate, vjp=None, commutative=False, is_expensive=Fal
         operand_names=("left", "right"),
         commutative=commutative,
         is_expensive=is_expensive,
+        doc=doc,
     )
 
 
@@ -259,22 +263,64 @@ def _operand(op):
     return op.operands[0]
 
 
-_unary("negative", _infer_number, np.negative, lambda op, dy: (-dy,))
-_unary("absolute", _infer_number, np.absolute, lambda op, dy: (dy * T.sign(_operand(op)),))
-_unary("sign", _infer_number, np.sign)
-_unary("floor", infer_float, np.floor)
-_unary("exp", infer_float, np.exp, lambda op, dy: (unless_zero(dy, dy * op.result),), is_expensive=True)
-_unary("log", infer_float, np.log, lambda op, dy: (unless_zero(dy, dy / _operand(op)),), is_expensive=True)
-_unary("sqrt", infer_float, np.sqrt, lambda op, dy: (unless_zero(dy, dy * 0.5 / op.result),))
+_unary("negative", _infer_number, np.negative, lambda op, dy: (-dy,), doc="-x")
+_unary("absolute", _infer_number, np.absolute, lambda op, dy: (dy * T.sign(_operand(op)),), doc="|x|")
+_unary("sign", _infer_number, np.sign, doc="-1, 0 or 1; NaN stays")
+_unary("floor", infer_float, np.floor, doc="the largest integer up to x")
+_unary(
+    "exp",
+    infer_float,
+    np.exp,
+    lambda op, dy: (unless_zero(dy, dy * op.result),),
+    is_expensive=True,
+    doc="e to the power x",
+)
+_unary(
+    "log",
+    infer_float,
+    np.log,
+    lambda op, dy: (unless_zero(dy, dy / _operand(op)),),
+    is_expensive=True,
+    doc="the natural logarithm",
+)
+_unary(
+    "sqrt",
+    infer_float,
+    np.sqrt,
+    lambda op, dy: (unless_zero(dy, dy * 0.5 / op.result),),
+    doc="the square root; NaN below 0",
+)
 _unary(
     "rsqrt",
     infer_float,
     lambda x: 1 / np.sqrt(x),
     lambda op, dy: (unless_zero(dy, dy * -0.5 * op.result / _operand(op)),),
+    doc="1 / sqrt(x)",
 )
-_unary("sin", infer_float, np.sin, lambda op, dy: (dy * T.cos(_operand(op)),), is_expensive=True)
-_unary("cos", infer_float, np.cos, lambda op, dy: (-dy * T.sin(_operand(op)),), is_expensive=True)
-_unary("tanh", infer_float, np.tanh, lambda op, dy: (dy * (1 - op.result * op.result),), is_expensive=True)
+_unary(
+    "sin",
+    infer_float,
+    np.sin,
+    lambda op, dy: (dy * T.cos(_operand(op)),),
+    is_expensive=True,
+    doc="the sine of x radians",
+)
+_unary(
+    "cos",
+    infer_float,
+    np.cos,
+    lambda op, dy: (-dy * T.sin(_operand(op)),),
+    is_expensive=True,
+    doc="the cosine of x radians",
+)
+_unary(
+    "tanh",
+    infer_float,
+    np.tanh,
+    lambda op, dy: (dy * (1 - op.result * op.result),),
+    is_expensive=True,
+    doc="the hyperbolic tangent",
+)
 _unary(
     "erf",
     infer_float,
@@ -282,6 +328,7 @@ _unary(
     lambda op, dy: (dy * (2 / math.sqrt(math.pi)) * T.exp(-_operand(op) * _operand(op)),),
     evaluate=_libm(math.erf),
     is_expensive=True,
+    doc="the error function",
 )
 _unary(
     "erfc",
@@ -290,8 +337,16 @@ _unary(
     lambda op, dy: (dy * (-2 / math.sqrt(math.pi)) * T.exp(-_operand(op) * _operand(op)),),
     evaluate=_libm(math.erfc),
     is_expensive=True,
+    doc="1 - erf(x), exact in the upper tail",
 )
-_unary("sigmoid", infer_float, sigmoid_array, lambda op, dy: (dy * op.result * (1 - op.result),), is_expensive=True)
+_unary(
+    "sigmoid",
+    infer_float,
+    sigmoid_array,
+    lambda op, dy: (dy * op.result * (1 - op.result),),
+    is_expensive=True,
+    doc="1 / (1 + exp(-x)), exact in both tails",
+)
 _unary(
     "normal_cdf",
     infer_float,
@@ -299,6 +354,7 @@ _unary(
     lambda op, dy: (dy * T.normal_pdf(_operand(op)),),
     evaluate=_in_wide(_normal_cdf_array),
     is_expensive=True,
+    doc="the chance that a standard normal number is below x",
 )
 _unary(
     "normal_pdf",
@@ -307,6 +363,7 @@ _unary(
     lambda op, dy: (dy * (-_operand(op) * op.result),),
     evaluate=_in_wide(_normal_pdf_array),
     is_expensive=True,
+    doc="the density of a standard normal number at x",
 )
 _unary(
     "normal_cdf_tanh",
@@ -315,44 +372,64 @@ _unary(
     _vjp_normal_cdf_tanh,
     evaluate=_in_wide(_normal_cdf_tanh_array),
     is_expensive=True,
+    doc="the tanh approximation of normal_cdf, by which GELU is made",
 )
 _unary(
     "logical_not",
     lambda name: _infer_same(name, lambda dtype: dtype == bool_, "bool"),
     None,
     evaluate=lambda attributes, x: np.logical_not(x),
+    doc="not x",
 )
-_unary("stop_gradient", _infer_same, None, evaluate=lambda attributes, x: x)
+_unary("stop_gradient", _infer_same, None, evaluate=lambda attributes, x: x, doc="x, through which no gradient goes")
 
-_binary("add", _infer_same, in_float(np.add), lambda op, dy: (dy, dy), commutative=True)
-_binary("subtract", _infer_number, in_float(np.subtract), lambda op, dy: (dy, -dy))
+_binary("add", _infer_same, in_float(np.add), lambda op, dy: (dy, dy), commutative=True, doc="x + y; or of bools")
+_binary("subtract", _infer_number, in_float(np.subtract), lambda op, dy: (dy, -dy), doc="x - y")
 _binary(
     "multiply",
     _infer_same,
     in_float(np.multiply),
     lambda op, dy: (dy * op.operands[1], dy * op.operands[0]),
     commutative=True,
+    doc="x * y; and of bools",
 )
-_binary("divide", infer_float, in_float(np.divide), _vjp_divide)
-_binary("floor_divide", _infer_number, in_float(np.floor_divide))
-_binary("remainder", _infer_number, in_float(np.remainder), _vjp_remainder)
+_binary("divide", infer_float, in_float(np.divide), _vjp_divide, doc="x / y")
+_binary("floor_divide", _infer_number, in_float(np.floor_divide), doc="x / y rounded down; an integer by 0 gives 0")
+_binary(
+    "remainder",
+    _infer_number,
+    in_float(np.remainder),
+    _vjp_remainder,
+    doc="x - y * floor(x / y); of an integer by 0 it is 0",
+)
 # numpy's power takes a square root where one exponent 0.5 serves all elements, and of -inf that is NaN.
-_binary("power", infer_float, in_float(np.float_power), _vjp_power, is_expensive=True)
-_binary("maximum", _infer_same, in_float(np.maximum), _vjp_extremum, commutative=True)
-_binary("minimum", _infer_same, in_float(np.minimum), _vjp_extremum, commutative=True)
-for _name, _commutes in (("equal", True), ("not_equal", True), ("less", False), ("less_equal", False)):
+_binary("power", infer_float, in_float(np.float_power), _vjp_power, is_expensive=True, doc="x to the power y")
+_binary(
+    "maximum", _infer_same, in_float(np.maximum), _vjp_extremum, commutative=True, doc="the larger; NaN if either is"
+)
+_binary(
+    "minimum", _infer_same, in_float(np.minimum), _vjp_extremum, commutative=True, doc="the smaller; NaN if either is"
+)
+for _name, _commutes, _sign in (
+    ("equal", True, "=="),
+    ("not_equal", True, "!="),
+    ("less", False, "<"),
+    ("less_equal", False, "<="),
+):
     _binary(
         _name,
         _infer_comparison,
         lambda attributes, left, right, function=getattr(np, _name): function(left, right),
         commutative=_commutes,
+        doc=f"whether x {_sign} y, as a bool",
     )
-for _name in ("logical_and", "logical_or", "logical_xor"):
+for _name, _meaning in (("and", "x and y"), ("or", "x or y"), ("xor", "either x or y")):
     _binary(
-        _name,
+        f"logical_{_name}",
         lambda name: _infer_same(name, lambda dtype: dtype == bool_, "bool"),
-        lambda attributes, left, right, function=getattr(np, _name): function(left, right),
+        lambda attributes, left, right, function=getattr(np, f"logical_{_name}"): function(left, right),
         commutative=True,
+        doc=_meaning,
     )
 
 define(
@@ -362,6 +439,7 @@ define(
     evaluate=lambda attributes, condition, chosen, other: np.where(condition, chosen, other),
     vjp=lambda op, dy: (None, T.where(op.operands[0], dy, 0), T.where(op.operands[0], 0, dy)),
     operand_names=("condition", "chosen", "other"),
+    doc="chosen where the condition holds, else other",
 )
 define(
     "cast",
@@ -371,6 +449,7 @@ define(
     vjp=_vjp_cast,
     attributes={"dtype": "dtype"},
     operand_names=("operand",),
+    doc="the same number as another dtype: rounded, or cut off and kept in range for integers",
 )
 define(
     "gelu",
@@ -381,4 +460,5 @@ define(
     decompose=_decompose_gelu,
     attributes={"approximate": "str"},
     operand_names=("operand",),
+    doc="x times the chance that a normal number is below x; approximate is 'none' or 'tanh'",
 )

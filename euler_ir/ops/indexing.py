@@ -148,6 +148,7 @@ define(
     vjp=_vjp_take,
     attributes={"axis": "int"},
     operand_names=("source", "indices"),
+    doc="the slices of source along an axis that indices name; out of range is an error",
 )
 define(
     "scatter_add",
@@ -157,6 +158,7 @@ define(
     vjp=lambda op, dy: (None, T.take(dy, op.operands[0], op.attributes["axis"])),
     attributes={"axis": "int", "size": "int"},
     operand_names=("indices", "updates"),
+    doc="zeros of size along an axis, with each of updates added at its index",
 )
 define(
     "dynamic_update_slice",
@@ -167,16 +169,19 @@ define(
     decompose=_decompose_dynamic_update_slice,
     attributes={"axis": "int"},
     operand_names=("operand", "update", "start"),
+    doc="x with update written over it from start on along an axis",
 )
 define(
     # What the pass `legalize` makes of a sum: the updates are added where the operand lies.
     "index_add",
     "indexing",
     _infer_index_add,
-    evaluate=lambda attributes, x, indices, updates: x
-    + _evaluate_scatter_add({**attributes, "size": x.shape[attributes["axis"]]}, indices, updates),
+    evaluate=lambda attributes, x, indices, updates: (
+        x + _evaluate_scatter_add({**attributes, "size": x.shape[attributes["axis"]]}, indices, updates)
+    ),
     vjp=lambda op, dy: (dy, None, T.take(dy, op.operands[1], op.attributes["axis"])),
     decompose=lambda op: (op.operands[0] + _as_scatter_add(op),),
     attributes={"axis": "int"},
     operand_names=("operand", "indices", "updates"),
+    doc="x with each of updates added at its index along an axis",
 )

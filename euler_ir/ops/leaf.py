@@ -32,13 +32,23 @@ def _evaluate_iota(attributes):
     return np.broadcast_to(column, shape)
 
 
-define("input", "leaf", _declared, attributes={"name": "str", "shape": "ints", "dtype": "dtype"})
-for _name in ("parameter", "state"):
+define(
+    "input",
+    "leaf",
+    _declared,
+    attributes={"name": "str", "shape": "ints", "dtype": "dtype"},
+    doc="a tensor that every call is given by its name",
+)
+for _name, _meaning in (
+    ("parameter", "a tensor that training changes"),
+    ("state", "a tensor that is kept from call to call"),
+):
     define(
         _name,
         "leaf",
         _declared,
         attributes={"name": "str", "shape": "ints", "dtype": "dtype", "initializer": "initializer"},
+        doc=f"{_meaning}, kept in a State by its name",
     )
 define(
     "constant",
@@ -46,6 +56,7 @@ define(
     _infer_constant,
     evaluate=lambda attributes: np.asarray(attributes["value"]),
     attributes={"value": "array"},
+    doc="an array that is part of the graph",
 )
 define(
     "iota",
@@ -53,4 +64,5 @@ define(
     _infer_iota,
     evaluate=_evaluate_iota,
     attributes={"shape": "ints", "axis": "int", "dtype": "dtype"},
+    doc="each element is its index along an axis",
 )

@@ -14,9 +14,7 @@ from euler_ir.shapes import TensorType, broadcast_shapes
 
 def _infer_broadcast(types, attributes):
     (operand,), shape = types, attributes["shape"]
-    expect(
-        broadcast_shapes(operand.shape, shape) == shape, f"broadcast: {operand.shape} does not broadcast to {shape}"
-    )
+    expect(broadcast_shapes(operand.shape, shape) == shape, f"broadcast: {operand.shape} does not broadcast to {shape}")
     return (TensorType(operand.dtype, shape),)
 
 
@@ -121,8 +119,7 @@ def _vjp_slice(op, dy):
     if 0 in sizes:
         return (T.full_like(operand, 0),)
     high = tuple(
-        size - (start + (count - 1) * step + 1)
-        for size, start, count, step in zip(operand.shape, starts, sizes, steps)
+        size - (start + (count - 1) * step + 1) for size, start, count, step in zip(operand.shape, starts, sizes, steps)
     )
     return (T.pad_with_interior(dy, starts, high, tuple(step - 1 for step in steps)),)
 
@@ -211,6 +208,7 @@ define(
     index_map=_broadcast_source,
     attributes={"shape": "ints"},
     operand_names=("operand",),
+    doc="x repeated to a shape, by numpy's rules",
 )
 define(
     "reshape",
@@ -221,6 +219,7 @@ define(
     index_map=_reshape_source,
     attributes={"shape": "ints"},
     operand_names=("operand",),
+    doc="the same elements in row-major order in another shape",
 )
 define(
     "transpose",
@@ -231,6 +230,7 @@ define(
     index_map=_transpose_source,
     attributes={"permutation": "ints"},
     operand_names=("operand",),
+    doc="axis n of the result is axis permutation[n] of x",
 )
 define(
     # The same tensor. Fusion makes what reads it through this apart from the loops that made it: see `Rematerialize`.
@@ -241,6 +241,7 @@ define(
     vjp=lambda op, dy: (dy,),
     index_map=lambda op, indices: (Source(0, indices),),
     operand_names=("operand",),
+    doc="x, for operators that are computed a second time: fusion does not move them up",
 )
 define(
     "flip",
@@ -251,6 +252,7 @@ define(
     index_map=_flip_source,
     attributes={"axes": "ints"},
     operand_names=("operand",),
+    doc="x backwards along axes",
 )
 define(
     "slice",
@@ -261,6 +263,7 @@ define(
     index_map=_slice_source,
     attributes={"starts": "ints", "sizes": "ints", "steps": "ints"},
     operand_names=("operand",),
+    doc="sizes elements along each axis from starts on, steps apart",
 )
 define(
     "pad",
@@ -271,6 +274,7 @@ define(
     index_map=_pad_source,
     attributes={"low": "ints", "high": "ints", "interior": "ints"},
     operand_names=("operand", "value"),
+    doc="value put before, behind and between the elements of x; negative widths cut off",
 )
 define(
     "concatenate",
@@ -280,4 +284,5 @@ define(
     vjp=_vjp_concatenate,
     index_map=_concatenate_source,
     attributes={"axis": "int"},
+    doc="the operands one behind the other along an axis",
 )

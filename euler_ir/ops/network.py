@@ -212,6 +212,7 @@ define(
     decompose=_decompose_softmax,
     attributes={"axis": "int"},
     operand_names=("operand",),
+    doc="exp(x) over its sum along an axis, without overflow",
 )
 define(
     "log_softmax",
@@ -222,6 +223,7 @@ define(
     decompose=_decompose_log_softmax,
     attributes={"axis": "int"},
     operand_names=("operand",),
+    doc="log(softmax(x)), exact where that is small",
 )
 define(
     "layer_norm",
@@ -232,6 +234,7 @@ define(
     decompose=_decompose_layer_norm,
     attributes={"epsilon": "float"},
     operand_names=("x", "weight", "bias"),
+    doc="x along the last axis with mean 0 and variance 1, times weight plus bias",
 )
 define(
     "cross_entropy",
@@ -242,4 +245,5 @@ define(
     decompose=_decompose_cross_entropy,
     attributes={"ignore_index": "int"},
     operand_names=("logits", "labels"),
+    doc="-log_softmax(logits) at each label; 0 where the label is ignore_index",
 )

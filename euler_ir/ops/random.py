@@ -99,6 +99,7 @@ define(
     is_expensive=True,
     attributes=_ATTRIBUTES,
     operand_names=("seed", "step"),
+    doc="numbers in [0, 1): a function of seed, step, stream and element",
 )
 define(
     "random_normal",
@@ -108,4 +109,5 @@ define(
     decompose=_decompose_normal,
     attributes=_ATTRIBUTES,
     operand_names=("seed", "step"),
+    doc="standard normal numbers: a function of seed, step, stream and element",
 )

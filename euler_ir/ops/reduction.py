@@ -175,7 +175,7 @@ def _vjp_cumsum(op, dy):
     return (T.cumsum(dy, op.attributes["axis"], reverse=not op.attributes["reverse"]),)
 
 
-def _reduction(name, function, vjp, **infer):
+def _reduction(name, function, vjp, *, doc, **infer):
     define(
         name,
         "reduction",
@@ -184,13 +184,28 @@ def _reduction(name, function, vjp, **infer):
         vjp=vjp,
         attributes={"axes": "ints"},
         operand_names=("operand",),
+        doc=doc,
     )
 
 
-_reduction("sum", np.sum, _vjp_sum)
-_reduction("prod", np.prod, _vjp_prod)
-_reduction("max", np.max, _vjp_extremum, empty_is_error=True, numbers=False)
-_reduction("min", np.min, _vjp_extremum, empty_is_error=True, numbers=False)
+_reduction("sum", np.sum, _vjp_sum, doc="the sum over axes, which disappear")
+_reduction("prod", np.prod, _vjp_prod, doc="the product over axes, which disappear")
+_reduction(
+    "max",
+    np.max,
+    _vjp_extremum,
+    empty_is_error=True,
+    numbers=False,
+    doc="the largest over axes, which disappear; NaN if any is",
+)
+_reduction(
+    "min",
+    np.min,
+    _vjp_extremum,
+    empty_is_error=True,
+    numbers=False,
+    doc="the smallest over axes, which disappear; NaN if any is",
+)
 define(
     "logsumexp",
     "composite",
@@ -200,8 +215,9 @@ define(
     decompose=_decompose_logsumexp,
     attributes={"axes": "ints"},
     operand_names=("operand",),
+    doc="log(sum(exp(x))) over axes, without overflow",
 )
-for _name, _function in (("argmax", np.argmax), ("argmin", np.argmin)):
+for _name, _function, _which in (("argmax", np.argmax, "largest"), ("argmin", np.argmin, "smallest")):
     define(
         _name,
         "composite",
@@ -212,6 +228,7 @@ for _name, _function in (("argmax", np.argmax), ("argmin", np.argmin)):
         decompose=_decompose_arg,
         attributes={"axis": "int"},
         operand_names=("operand",),
+        doc=f"the index of the {_which} along an axis: the first of equal ones, or of the NaNs",
     )
 define(
     "cumsum",
@@ -221,4 +238,5 @@ define(
     vjp=_vjp_cumsum,
     attributes={"axis": "int", "reverse": "bool"},
     operand_names=("operand",),
+    doc="running sums along an axis, from its end with reverse",
 )

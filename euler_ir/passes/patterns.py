@@ -123,11 +123,11 @@ Bound = Mapping[str | int, Value]
 
 @dataclass(frozen=True)
 class Mismatch:
-    """``reason``: why ``value`` is not what ``pattern`` wants, when ``matched`` parts had been found."""
+    """``reason``: why ``value`` is not what ``pattern`` wants, when the parts ``bound`` had been found."""
 
     pattern: Pattern
     value: Value
-    matched: int
+    bound: Bound
     status: str
     reason: str
 
@@ -188,7 +188,7 @@ class Matcher:
     def fail(self, pattern: Pattern, value: Value, bound: Bound, status: str) -> None:
         if self.mismatches is not None:
             reason = _REASONS[status](pattern, value, self.uses)
-            self.mismatches.append(Mismatch(pattern, value, len(bound), status, reason))
+            self.mismatches.append(Mismatch(pattern, value, bound, status, reason))
 
 
 _REASONS = {
@@ -217,7 +217,7 @@ STATUS = {
     "guard": "refused by a guard",
     "matches": "it matches",
 }
-"""What kind of mismatch each status is."""
+"""What became of a rule at a value, by status: of a mismatch, and when the whole pattern is there."""
 
 
 DTYPES_OF = {

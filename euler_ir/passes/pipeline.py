@@ -100,6 +100,24 @@ def _after_the_last(last: Pass) -> str:
     return f"nothing can follow {last.name}, which leaves the level of graphs"
 
 
+def find_pass(pipeline: Sequence[Pass], name: str) -> int:
+    """The position of the pass ``name`` in ``pipeline``; ``name#2`` is the second of that name.
+
+    Raises PassError for one that is not there, with those that are.
+    """
+    places: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    for position, each in enumerate(pipeline):
+        number = counts[each.name] = counts.get(each.name, 0) + 1
+        places[f"{each.name}#{number}"] = position
+    wanted = name if "#" in name else f"{name}#1"
+    if wanted not in places:
+        known = [place.removesuffix("#1") for place in places]
+        hint = did_you_mean(name, known) or f"its passes are {', '.join(known) or 'none'}"
+        raise PassError(f"there is no pass {name!r} in the pipeline", hint=hint)
+    return places[wanted]
+
+
 _TOKENS = re.compile(
     r"""(?P<space>\s+)|(?P<word>[A-Za-z0-9_.+-]+)|(?P<string>"(?:[^"\\]|\\.)*")|(?P<empty>\{\})|(?P<mark>[{},=|])|(?P<strange>.)""",
     re.VERBOSE | re.DOTALL,

@@ -99,14 +99,20 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
     return graph
 
 
+def use_counts(graph: Graph) -> dict[Value, int]:
+    """How often each value is used by ops, outputs and updates."""
+    counts = {value: len(ops) for value, ops in graph.uses().items()}
+    for value in graph.results():
+        counts[value] = counts.get(value, 0) + 1
+    return counts
+
+
 class _Walk:
     def __init__(self, graph: Graph, by_operator: dict[str, list[Rule]]) -> None:
         self.rebuild = Rebuild(graph, "rewrite")
         self.by_operator = by_operator
         self.applied = 0
-        self.source_uses = {value: len(ops) for value, ops in graph.uses().items()}
-        for value in graph.results():
-            self.source_uses[value] = self.source_uses.get(value, 0) + 1
+        self.source_uses = use_counts(graph)
         self.uses = self.source_uses
 
     def first_that_matches(self) -> int | None:
