@@ -15,6 +15,7 @@ themselves, in the graph that is being made.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from euler_ir.passes.patterns import (
     Either,
     Number,
     Pattern,
+    merged,
     number_of,
     parts,
     same_number,
@@ -105,7 +107,8 @@ class Example:
 
     def rule(self, numerics: str) -> Rule:
         doc = inspect.getdoc(self.function) or f"{show(self.patterns[0])} = {show(self.after)}"
-        pattern = self.patterns[0] if len(self.patterns) == 1 else Either(tuple(self.patterns))
+        patterns = self.patterns if self.is_checked else merged(self.patterns)
+        pattern = patterns[0] if len(patterns) == 1 else Either(tuple(patterns))
         return Rule(self.name, numerics, doc, pattern, self.build, self.refusal, self.location)
 
     def _error(self, message: str, hint: str | None = None) -> PassError:
@@ -136,6 +139,8 @@ class Example:
             for any_kind in (float, bool, int):
                 try:
                     first, second = (self._traced(shape, any_kind, number) for number, shape in enumerate(shapes))
+                except PassError:
+                    raise
                 except EulerError as error:
                     reason = reason or error
                     continue
@@ -172,7 +177,7 @@ class Example:
 
     def call(self, graph: Graph, values: Mapping[str, object]) -> tuple[list[Value], Value]:
         """The spellings of what comes before, and what comes after, made in ``graph``."""
-        with graph:
+        with graph, graph.derived_from(graph.ops[0]) if graph.ops else contextlib.nullcontext():
             given = self.function(**values)
         if not isinstance(given, tuple) or len(given) != 2:
             raise self._error("must return what to look for and what to put in its place")
@@ -279,6 +284,7 @@ class _PatternReader:
         self.count = 0
 
     def read_root(self, value: Value) -> Pattern:
+        self.count = 0
         pattern = self.read(value)
         if not isinstance(pattern, Apply):
             raise self.example._error(f"looks for {show(pattern)} alone, which is everywhere")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,11 +101,11 @@ def apply(names: str, *operands: Pattern, once: bool = False) -> Apply:
 _NUMBER, _CARRY_NUMBERS = "a number", ("broadcast", "reshape")
 
 
-def makers_of(op: Op) -> set[str]:
-    """The operators that make the operands of ``op``; a mark too when one is a constant number."""
-    makers = {operand.op.name for operand in op.operands}
+def makers_of(op: Op) -> frozenset[str]:
+    """The operators that make the operands of ``op``; a mark too when one may be a constant number."""
+    makers = frozenset([operand.op.name for operand in op.operands])
     if "constant" in makers or (not makers.isdisjoint(_CARRY_NUMBERS) and any(map(_is_constant, op.operands))):
-        makers.add(_NUMBER)
+        return makers | {_NUMBER}
     return makers
 
 
@@ -141,6 +141,22 @@ class Matcher:
     def __init__(self, uses: Mapping[Value, int], mismatches: list[Mismatch] | None = None) -> None:
         self.uses = uses
         self.mismatches = mismatches
+        self._makers: dict[Op, frozenset[str]] = {}
+        self._numbers: dict[Op, bool | int | float | None] = {}
+
+    def makers(self, op: Op) -> frozenset[str]:
+        """``makers_of`` that remembers."""
+        makers = self._makers.get(op)
+        if makers is None:
+            makers = self._makers[op] = makers_of(op)
+        return makers
+
+    def number(self, value: Value) -> bool | int | float | None:
+        """``number_of`` that remembers."""
+        op = value.op
+        if op not in self._numbers:
+            self._numbers[op] = number_of(value)
+        return self._numbers[op]
 
     def match(self, pattern: Pattern, value: Value, bound: Bound) -> Bound | None:
         """``bound`` and what ``value`` adds to it, or None."""
@@ -148,6 +164,8 @@ class Matcher:
             op = value.op
             if op.name not in pattern.names or value.index != pattern.index:
                 return self.fail(pattern, value, bound, "operator")
+            if self.mismatches is None and not pattern.needs <= self.makers(op):
+                return None
             if pattern.once and self.uses.get(value, 1) != 1:
                 return self.fail(pattern, value, bound, "use")
             return self.match_operands(pattern, op, {**bound, pattern.key: value})
@@ -159,10 +177,11 @@ class Matcher:
                 return {**bound, pattern.name: value}
             return bound if held is value else self.fail(pattern, value, bound, "same")
         if isinstance(pattern, Number):
-            if not is_number(value, pattern):
+            number = self.number(value)
+            if number is None or not is_number(number, pattern, value.dtype):
                 return self.fail(pattern, value, bound, "number")
             held = bound.get(pattern.key)
-            same = held is None or number_of(held) == number_of(value)
+            same = held is None or self.number(held) == number
             return {**bound, pattern.key: value} if same else self.fail(pattern, value, bound, "same")
         for each in pattern.patterns:
             found = self.match(each, value, bound)
@@ -241,12 +260,9 @@ def number_of(value: Value) -> bool | int | float | None:
     return float(number) if value.dtype.is_float else number.item()
 
 
-def is_number(value: Value, wanted: Number) -> bool:
-    """Whether ``value`` is the number that ``wanted`` says."""
-    found = number_of(value)
-    if found is None or wanted.number is None:
-        return found is not None
-    return same_number(found, wanted.number, value.dtype, wanted.tolerance)
+def is_number(found: bool | int | float, wanted: Number, dtype: DType) -> bool:
+    """Whether ``found``, an element of ``dtype``, is the number that ``wanted`` says."""
+    return wanted.number is None or same_number(found, wanted.number, dtype, wanted.tolerance)
 
 
 def same_number(found: float, wanted: float, dtype: DType, tolerance: float = 0.0) -> bool:
@@ -284,7 +300,8 @@ def _show(pattern: Pattern, outside: int) -> str:
         case Number(number, name):
             return name or ("a constant number" if number is None else _short(number))
         case Either(patterns):
-            return " or ".join(_show(each, 0) for each in patterns)
+            text = " or ".join(_show(each, 0) for each in patterns)
+            return f"({text})" if outside else text
         case Apply(names, operands):
             name = "|".join(names)
             if name in _INFIX and len(operands) == 2:
@@ -308,6 +325,51 @@ def _number_text(value: Value) -> str:
 
 def _dtypes_text(dtypes: tuple[DType, ...]) -> str:
     return next((f"{name}s" for name, held in DTYPES_OF.items() if held == dtypes), " or ".join(map(str, dtypes)))
+
+
+def merged(patterns: Sequence[Pattern]) -> list[Pattern]:
+    """Fewer patterns that match the same: those that differ in one operand become one with ``Either`` in its place."""
+    found: list[Pattern] = []
+    for pattern in patterns:
+        place = next((n for n, other in enumerate(found) if _one_difference(other, pattern) is not None), None)
+        if place is None:
+            found.append(pattern)
+        else:
+            found[place] = _joined(found[place], pattern)
+    return found
+
+
+def _joined(pattern: Pattern, other: Pattern) -> Pattern:
+    where = _one_difference(pattern, other)
+    if where is None:
+        alternatives = pattern.patterns if isinstance(pattern, Either) else (pattern,)
+        return Either(tuple(merged((*alternatives, other))))
+    operands = list(pattern.operands)
+    operands[where] = _joined(operands[where], other.operands[where])
+    return Apply(pattern.names, tuple(operands), pattern.once, pattern.index)
+
+
+def _one_difference(pattern: Pattern, other: Pattern) -> int | None:
+    """The only operand in which two applications differ, or None when they differ otherwise."""
+    if not (isinstance(pattern, Apply) and isinstance(other, Apply)):
+        return None
+    if (pattern.names, pattern.once, pattern.index) != (other.names, other.once, other.index):
+        return None
+    pairs = list(zip(pattern.operands, other.operands))
+    differing = [n for n, pair in enumerate(pairs) if not _is_same(*pair)]
+    return differing[0] if len(pattern.operands) == len(other.operands) and len(differing) == 1 else None
+
+
+def _is_same(pattern: Pattern, other: Pattern) -> bool:
+    if isinstance(pattern, Apply) and isinstance(other, Apply):
+        alike = (pattern.names, pattern.once, pattern.index) == (other.names, other.once, other.index)
+        return alike and len(pattern.operands) == len(other.operands) and all(map(_is_same, pattern.operands, other.operands))
+    if isinstance(pattern, Anything) and isinstance(other, Anything):
+        return (pattern.name, pattern.dtypes) == (other.name, other.dtypes)
+    if isinstance(pattern, Number) and isinstance(other, Number):
+        fields = ((each.name, repr(each.number), each.tolerance) for each in (pattern, other))
+        return next(fields) == next(fields)
+    return False
 
 
 def parts(pattern: Pattern) -> Iterator[Pattern]:

@@ -16,7 +16,7 @@ from euler_ir.graph import Graph, Op, Rebuild, Value
 from euler_ir.passes.dce import RemoveDead
 from euler_ir.passes.instruments import is_allowed, report_rule
 from euler_ir.passes.numerics import NUMERICS
-from euler_ir.passes.patterns import Apply, Bound, Either, Matcher, makers_of
+from euler_ir.passes.patterns import Apply, Bound, Either, Matcher
 
 MAX_WALKS = 10
 MAX_APPLICATIONS = 20
@@ -111,9 +111,10 @@ class _Walk:
     def __init__(self, graph: Graph, by_operator: dict[str, list[Rule]]) -> None:
         self.rebuild = Rebuild(graph, "rewrite")
         self.by_operator = by_operator
+        self.by_makers: dict[tuple[str, frozenset[str]], list[Rule]] = {}
         self.applied = 0
         self.source_uses = use_counts(graph)
-        self.uses = self.source_uses
+        self.matcher = Matcher(self.source_uses)
 
     def first_that_matches(self) -> int | None:
         """The position of the first op that a rule matches: nothing has to be copied to find out that there is none."""
@@ -122,7 +123,8 @@ class _Walk:
 
     def run(self, first: int) -> Graph:
         """The graph with rules applied, from the op at position ``first`` on."""
-        self.uses = {}
+        self.uses: dict[Value, int] = {}
+        self.matcher = Matcher(self.uses)
         for position, op in enumerate(self.rebuild.source.ops):
             copied = self.rebuild.apart(op)
             value = self.rewritten(op, copied) if position >= first and op.name in self.by_operator else None
@@ -174,13 +176,18 @@ class _Walk:
 
     def matches(self, op: Op) -> Iterator[tuple[Rule, Match]]:
         """The rules that match ``op``, in order."""
-        rules = self.by_operator.get(op.name, ())
-        if not rules or len(op.results) != 1:
+        if op.name not in self.by_operator or len(op.results) != 1:
             return
-        matcher, makers = Matcher(self.uses), makers_of(op)
-        for rule in rules:
-            if not rule.pattern.needs <= makers:
-                continue
-            values = matcher.match(rule.pattern, op.result, {})
+        for rule in self.candidates(op):
+            values = self.matcher.match(rule.pattern, op.result, {})
             if values is not None and rule.guard(Match(op, values)) is None:
                 yield rule, Match(op, values)
+
+    def candidates(self, op: Op) -> list[Rule]:
+        """The rules of the operator of ``op`` that what makes its operands leaves possible."""
+        makers = self.matcher.makers(op)
+        found = self.by_makers.get((op.name, makers))
+        if found is None:
+            found = [rule for rule in self.by_operator[op.name] if rule.pattern.needs <= makers]
+            self.by_makers[op.name, makers] = found
+        return found

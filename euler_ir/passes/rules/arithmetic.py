@@ -14,6 +14,7 @@ from euler_ir.graph import Value
 from euler_ir.passes.patterns import Anything, Number, apply, number_of
 from euler_ir.passes.rewriting import Match, Rule, register
 from euler_ir.passes.rules.common import (
+    MINUS_X,
     MINUS_Y,
     NOT_X,
     ONE,
@@ -47,6 +48,10 @@ def _has_no_exact_reciprocal(match: Match) -> str | None:
     return f"{match.op.result.dtype} does not hold 1 / {divisor:g}"
 
 
+def _negate_divisor(match: Match) -> Value:
+    return T.divide(match["x"], -number_of(match["y"]))
+
+
 def _multiply_by_reciprocal(match: Match) -> Value:
     return T.multiply(match["x"], 1 / number_of(match["y"]))
 
@@ -69,6 +74,7 @@ ARITHMETIC = register(
     Rule("multiply-minus-one", "exact", "x * -1 = -x", apply("multiply", X, Number(-1)), lambda m: T.negative(m["x"])),
     Rule("add-zero", "exact", "x + 0 = x for integers", apply("add", X, Number(0)), the_value_x, is_float),
     Rule("add-minus-zero", "exact", "x + -0.0 = x", apply("add", X, Number(-0.0)), the_value_x, is_no_float),
+    Rule("subtract-same", "exact", "x - x = 0 for integers", apply("subtract", X, X), the_number(0), is_float),
     Rule("subtract-zero", "exact", "x - 0 = x", apply("subtract", X, Number(0)), the_value_x),
     Rule("negative-negative", "exact", "-(-x) = x", apply("negative", apply("negative", X)), the_value_x),
     Rule("add-negative", "exact", "x + -y = x - y", apply("add", X, MINUS_Y), lambda m: T.subtract(m["x"], m["y"])),
@@ -85,6 +91,30 @@ ARITHMETIC = register(
         "-(x * c) = x * -c",
         apply("negative", apply("multiply", X, Y, once=True)),
         _negate_factor,
+        _is_no_constant,
+    ),
+    Rule(
+        "negative-divisor",
+        "exact",
+        "-(x / c) = x / -c",
+        apply("negative", apply("divide", X, Y, once=True)),
+        _negate_divisor,
+        _is_no_constant,
+    ),
+    Rule(
+        "factor-of-negative",
+        "exact",
+        "-x * c = x * -c",
+        apply("multiply", MINUS_X, Y),
+        _negate_factor,
+        _is_no_constant,
+    ),
+    Rule(
+        "divisor-of-negative",
+        "exact",
+        "-x / c = x / -c",
+        apply("divide", MINUS_X, Y),
+        _negate_divisor,
         _is_no_constant,
     ),
     Rule(

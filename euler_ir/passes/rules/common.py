@@ -10,7 +10,7 @@ from euler_ir.passes.patterns import Anything, Number, apply
 from euler_ir.passes.rewriting import Match
 
 X, Y = Anything("x"), Anything("y")
-NOT_X, MINUS_Y = apply("logical_not", X), apply("negative", Y)
+NOT_X, MINUS_X, MINUS_Y = apply("logical_not", X), apply("negative", X), apply("negative", Y)
 ONE = Number(1)
 
 
