@@ -9,7 +9,7 @@ from euler_ir.errors import EulerError, GraphError, Location, did_you_mean
 from euler_ir.graph import Graph, Value
 from euler_ir.inspect.find import find_value, location_record
 from euler_ir.passes import RULES, Pass, PassManager, Rule, Snapshots
-from euler_ir.passes.patterns import STATUS, Bound, Either, Matcher, Mismatch, Pattern, parts, show
+from euler_ir.passes.patterns import STATUS, Apply, Bound, Either, Matcher, Mismatch, Pattern, parts, show
 from euler_ir.passes.pipeline import as_pipeline, find_pass
 from euler_ir.passes.rewriting import Match, use_counts
 from euler_ir.text.printer import op_text, value_names
@@ -94,13 +94,9 @@ def _applied_in(rule: Rule, value: Value, graph: Graph, rest: Sequence[Pass]) ->
         pass  # what a later pass refuses is not the question
     for step in snapshots.steps:
         for application in step.applications:
-            if application.rule is rule and (application.op is value.op or _same_name(application.op.result, value)):
+            if application.rule is rule and application.op.result.name == value.name:
                 return str(step.pass_)
     return None
-
-
-def _same_name(value: Value, other: Value) -> bool:
-    return value.name is not None and value.name == other.name
 
 
 def _answer(graph: Graph, rule: Rule, value: Value, after: str | None, applied_in: str | None) -> Answer:
@@ -127,7 +123,7 @@ def _answer(graph: Graph, rule: Rule, value: Value, after: str | None, applied_i
         reason=reason,
         culprit=culprit and _part(*culprit, names),
         found=tuple(_part(by_key[key], each, names) for key, each in bound.items()),
-        parts=len(by_key),
+        parts=_size(spelling, bound),
         applied_in=applied_in,
     )
 
@@ -137,6 +133,19 @@ def _spelling(pattern: Pattern, bound: Bound) -> Pattern:
     if not isinstance(pattern, Either):
         return pattern
     return next((each for each in pattern.patterns if each.key in bound), pattern.patterns[0])
+
+
+def _size(pattern: Pattern, bound: Bound) -> int:
+    """The different parts of ``pattern``; where it leaves a choice, those of what was found, else of the least."""
+    return len(_chosen(pattern, bound))
+
+
+def _chosen(pattern: Pattern, bound: Bound) -> set[str | int]:
+    if isinstance(pattern, Either):
+        found = [each for each in pattern.patterns if getattr(each, "key", None) in bound]
+        return min((_chosen(each, bound) for each in found or pattern.patterns), key=len)
+    inner = (_chosen(operand, bound) for operand in pattern.operands) if isinstance(pattern, Apply) else ()
+    return {pattern.key}.union(*inner)
 
 
 def _part(pattern: Pattern, value: Value, names: dict[Value, str]) -> Part:

@@ -19,12 +19,14 @@ import contextlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from random import Random
 
-from euler_ir.dtypes import DType, bool_, f64, i32
+from euler_ir.dtypes import DTYPES, DType, bool_, f64, i32
 from euler_ir.errors import EulerError, Location, PassError
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.graph_equality import attribute_key
 from euler_ir.ops.definition import OPS
+from euler_ir.passes.dce import RemoveDead
 from euler_ir.passes.patterns import (
     DTYPES_OF,
     Anything,
@@ -48,6 +50,9 @@ _SHAPES = (((4, 4), (6, 6)), ((4,), (6,)), ((2, 4, 4), (3, 6, 6)), ((2, 3, 4, 4)
 """Pairs of shapes to try a function on: what differs between the two depends on the shape."""
 _NUMBERS = {float: (0.731059, 1.380661, 2.718282, 0.577216, 3.141593), int: (37, 41, 43, 47, 53)}
 """What stands for a constant number, in functions of floats and of integers; they are found again by their value."""
+_SAMPLE_SHAPES = ((), (1,), (3,), (0,), (3, 5), (1, 4), (4, 4), (2, 1, 3), (2, 4, 4), (2, 2, 3, 3))
+_SAMPLE_NUMBERS = (0.5, 3.0, -2.0, 0.1, 1024.0, -0.375, 7.0, 1e-3)
+"""What graphs that a rule is tried on are drawn from."""
 _MOST_PARTS = 200
 """Parts of a pattern: what is shared in the function is looked for as often as it is used."""
 
@@ -109,7 +114,7 @@ class Example:
         doc = inspect.getdoc(self.function) or f"{show(self.patterns[0])} = {show(self.after)}"
         patterns = self.patterns if self.is_checked else merged(self.patterns)
         pattern = patterns[0] if len(patterns) == 1 else Either(tuple(patterns))
-        return Rule(self.name, numerics, doc, pattern, self.build, self.refusal, self.location)
+        return Rule(self.name, numerics, doc, pattern, self.build, self.refusal, self.location, self.sample)
 
     def _error(self, message: str, hint: str | None = None) -> PassError:
         return PassError(f"rule {self.name!r}: {message}", location=self.location, hint=hint)
@@ -177,7 +182,7 @@ class Example:
 
     def call(self, graph: Graph, values: Mapping[str, object]) -> tuple[list[Value], Value]:
         """The spellings of what comes before, and what comes after, made in ``graph``."""
-        with graph, graph.derived_from(graph.ops[0]) if graph.ops else contextlib.nullcontext():
+        with graph, graph.derived_from(graph.ops[0], self.name) if graph.ops else contextlib.nullcontext():
             given = self.function(**values)
         if not isinstance(given, tuple) or len(given) != 2:
             raise self._error("must return what to look for and what to put in its place")
@@ -188,6 +193,23 @@ class Example:
         if not isinstance(after, Value):
             raise self._error(f"puts {after!r} in its place, which is no tensor")
         return befores, after
+
+    def sample(self, random: Random) -> Graph:
+        """One of the spellings on values of a drawn shape and dtype; raises what the function raises for these."""
+        graph, shape = Graph("instance"), random.choice(_SAMPLE_SHAPES)
+        any_dtype, floats = random.choice(list(DTYPES.values())), random.choice(DTYPES_OF["float"])
+        given = {}
+        for argument in self.arguments:
+            if argument.kind is Number:
+                given[argument.name] = random.choice(_SAMPLE_NUMBERS)
+            elif argument.kind == "attribute":
+                given[argument.name] = _drawn_attribute(argument.default, len(shape), random)
+            else:
+                dtype = {object: any_dtype, float: floats, int: i32, bool: bool_}.get(argument.kind, argument.kind)
+                given[argument.name] = graph.input(argument.name, shape, dtype)
+        befores, _ = self.call(graph, given)
+        graph.set_outputs(result=random.choice(befores))
+        return RemoveDead().run(graph)
 
     # -- where the pattern is found ------------------------------------------------------------------------------------
 
@@ -312,6 +334,13 @@ class _PatternReader:
 
 def _dtypes(kind) -> tuple[DType, ...]:
     return (kind,) if isinstance(kind, DType) else _DTYPES.get(kind, ())
+
+
+def _drawn_attribute(example, rank: int, random: Random):
+    """An attribute like ``example``: integers are taken for axes."""
+    if isinstance(example, tuple):
+        return tuple(axis for axis in range(rank) if random.random() < 0.6)
+    return random.randrange(rank) if type(example) is int and rank else example
 
 
 def _is_example(held, number, value: Value) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from random import Random
 
 from euler_ir.errors import GraphError, Location, PassError
 from euler_ir.graph import Graph, Op, Rebuild, Value
@@ -39,6 +40,8 @@ class Rule:
     """Replace ``pattern`` by what ``build`` emits, unless ``guard`` gives the reason why not here.
 
     ``numerics`` is one of NUMERICS, ``doc`` states the rule as an equation, ``location`` is where it is defined.
+    ``sample`` draws a graph with an output "result" on which the rule may fire, for tests, where the pattern alone does
+    not say how to make one.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Rule:
     build: Callable[[Match], Value]
     guard: Callable[[Match], str | None] = lambda match: None
     location: Location | None = None
+    sample: Callable[[Random], Graph] | None = None
 
 
 RULES: dict[str, Rule] = {}

@@ -14,6 +14,7 @@ from euler_ir.graph import Value
 from euler_ir.passes.patterns import Anything, Number, apply, number_of
 from euler_ir.passes.rewriting import Match, Rule, register
 from euler_ir.passes.rules.common import (
+    C,
     MINUS_X,
     MINUS_Y,
     NOT_X,
@@ -29,15 +30,9 @@ from euler_ir.passes.rules.common import (
 )
 
 
-def _is_no_constant(match: Match) -> str | None:
-    return is_no_float(match) or (None if number_of(match["y"]) is not None else "y is not a constant number")
-
-
 def _has_no_exact_reciprocal(match: Match) -> str | None:
     """Whether the divisor is no power of two whose reciprocal the type holds."""
-    divisor = number_of(match["y"])
-    if divisor is None:
-        return "the divisor is not a constant number"
+    divisor = number_of(match["c"])
     if divisor == 0 or not math.isfinite(divisor) or abs(math.frexp(divisor)[0]) != 0.5:
         return f"the divisor {divisor:g} is not a power of two"
     reciprocal = 1 / divisor
@@ -49,15 +44,15 @@ def _has_no_exact_reciprocal(match: Match) -> str | None:
 
 
 def _negate_divisor(match: Match) -> Value:
-    return T.divide(match["x"], -number_of(match["y"]))
+    return T.divide(match["x"], -number_of(match["c"]))
 
 
 def _multiply_by_reciprocal(match: Match) -> Value:
-    return T.multiply(match["x"], 1 / number_of(match["y"]))
+    return T.multiply(match["x"], 1 / number_of(match["c"]))
 
 
 def _negate_factor(match: Match) -> Value:
-    return T.multiply(match["x"], -number_of(match["y"]))
+    return T.multiply(match["x"], -number_of(match["c"]))
 
 
 ARITHMETIC = register(
@@ -89,39 +84,39 @@ ARITHMETIC = register(
         "negative-factor",
         "exact",
         "-(x * c) = x * -c",
-        apply("negative", apply("multiply", X, Y, once=True)),
+        apply("negative", apply("multiply", X, C, once=True)),
         _negate_factor,
-        _is_no_constant,
+        is_no_float,
     ),
     Rule(
         "negative-divisor",
         "exact",
         "-(x / c) = x / -c",
-        apply("negative", apply("divide", X, Y, once=True)),
+        apply("negative", apply("divide", X, C, once=True)),
         _negate_divisor,
-        _is_no_constant,
+        is_no_float,
     ),
     Rule(
         "factor-of-negative",
         "exact",
         "-x * c = x * -c",
-        apply("multiply", MINUS_X, Y),
+        apply("multiply", MINUS_X, C),
         _negate_factor,
-        _is_no_constant,
+        is_no_float,
     ),
     Rule(
         "divisor-of-negative",
         "exact",
         "-x / c = x / -c",
-        apply("divide", MINUS_X, Y),
+        apply("divide", MINUS_X, C),
         _negate_divisor,
-        _is_no_constant,
+        is_no_float,
     ),
     Rule(
         "divide-power-of-two",
         "exact",
         "x / 2**k = x * 2**-k",
-        apply("divide", X, Y),
+        apply("divide", X, C),
         _multiply_by_reciprocal,
         _has_no_exact_reciprocal,
     ),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from euler_ir import tensor as T
-from euler_ir.graph import Value
+from euler_ir.dtypes import bf16, f16, f32, f64
+from euler_ir.graph import Graph, Value
 from euler_ir.passes.patterns import Number, apply
 from euler_ir.passes.rewriting import Match, Rule, register
 from euler_ir.passes.rules.common import ONE, X, Y, reduces_something, the_value_x_reshaped
@@ -33,6 +36,19 @@ def _concatenate(match: Match) -> Value:
 
 def _do_not_adjoin(match: Match) -> str | None:
     return "the padded tensors do not lie side by side" if _seam(match) is None else None
+
+
+def _adjoining_pads(random: Random) -> Graph:
+    graph, axis, sizes = Graph("instance"), random.randrange(2), (random.randint(0, 3), random.randint(1, 3))
+    dtype, (before, behind) = random.choice((f16, bf16, f32, f64)), (random.randint(0, 2), random.randint(0, 2))
+    parts = []
+    for size, low, high in ((sizes[0], before, behind + sizes[1]), (sizes[1], before + sizes[0], behind)):
+        part = graph.input(f"part{len(parts)}", (size, 4) if axis == 0 else (4, size), dtype)
+        widths = [(1, 2), (1, 2)]
+        widths[axis] = (low, high)
+        parts.append(T.pad(part, widths))
+    graph.set_outputs(result=T.add(*random.sample(parts, 2)))
+    return graph
 
 
 def _log_softmax(match: Match) -> Value:
@@ -104,6 +120,7 @@ BETTER = register(
         apply("add", apply("pad", X, Number(0.0)), apply("pad", Y, Number(0.0))),
         _concatenate,
         _do_not_adjoin,
+        sample=_adjoining_pads,
     ),
     Rule("log-softmax", "better", "log(softmax(x)) = log_softmax(x)", apply("log", apply("softmax", X)), _log_softmax),
 )

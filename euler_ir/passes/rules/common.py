@@ -11,7 +11,7 @@ from euler_ir.passes.rewriting import Match
 
 X, Y = Anything("x"), Anything("y")
 NOT_X, MINUS_X, MINUS_Y = apply("logical_not", X), apply("negative", X), apply("negative", Y)
-ONE = Number(1)
+ONE, C = Number(1), Number(name="c")
 
 
 # -- guards: why a rule stays away, or None ----------------------------------------------------------------------------
