@@ -28,6 +28,7 @@ class _Labels(Instrument):
 
     def __init__(self) -> None:
         self.labels: list[str] = []
+        self.of_rules: list[str] = []
         self.ruled = False
 
     def before_pass(self, pass_, graph):
@@ -36,6 +37,7 @@ class _Labels(Instrument):
     def on_rule(self, rule, op, value):
         self.ruled = True
         self.labels.append(rule.numerics)
+        self.of_rules.append(rule.numerics)
 
     def after_pass(self, pass_, before, after, seconds):
         if not self.ruled and after is not before:
@@ -63,12 +65,21 @@ class PassRun:
     def after(self) -> Graph | FusedGraph:
         return self.made(self.before)
 
-    @functools.cached_property
+    @property
     def numerics(self) -> str:
         """The loosest label of what changes the graph."""
+        return loosest(self._labels.labels)
+
+    @property
+    def rule_numerics(self) -> str:
+        """The loosest label of the rules that change the graph."""
+        return loosest(self._labels.of_rules)
+
+    @functools.cached_property
+    def _labels(self) -> _Labels:
         labels = _Labels()
         self.made(self.before, labels)
-        return loosest(labels.labels)
+        return labels
 
     def parsed(self) -> Graph:
         """A new graph, read from the text and verified."""

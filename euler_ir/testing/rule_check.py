@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-
-import ml_dtypes
-import numpy as np
 
 from euler_ir import interpreter
 from euler_ir.errors import PassError, did_you_mean
-from euler_ir.graph import Graph
-from euler_ir.inspect.agreement import Agreement
 from euler_ir.passes.meaning import difference
 from euler_ir.passes.patterns import Number, parts
 from euler_ir.passes.rewriting import RULES, Rule
 from euler_ir.testing.given import input_sets
-from euler_ir.testing.real_numbers import real_results
+from euler_ir.testing.labels import further_from_real, loose_fault
 from euler_ir.testing.rule_instances import rule_instances
 from euler_ir.verify import verify
 
@@ -24,12 +18,6 @@ INSTANCES = 30
 """Graphs that a rule is tried on."""
 LEAST = 5
 """Graphs without which nothing is said."""
-NEAR = 2
-"""Units in the last place by which a better rule may be further from the real number now and then, by luck."""
-ROUNDINGS = 16
-"""Roundings of the largest number on the way that a looser rule may be off by, on ordinary numbers."""
-APPROXIMATE = 1e-3
-"""How far an approximate rule may be off beside that, relative to 1 plus the number."""
 
 
 class RuleCheckFailure(AssertionError):
@@ -73,7 +61,10 @@ def check_rule(rule: Rule | str, instances: int = INSTANCES, seed: int = 0) -> R
             if fault is None:
                 continue
             changed += 1
-            fault = _fault(rule, before, leaves, what == "random numbers", fault, wanted, found)
+            if rule.numerics == "better":
+                fault = further_from_real(before, leaves, wanted, found, _numbers(rule))
+            elif rule.numerics != "exact":
+                fault = loose_fault(rule.numerics, before, leaves, what, wanted, found)
             if fault is not None:
                 given = "\n".join(f"  {name} = {array!r}" for name, array in leaves.items())
                 raise RuleCheckFailure(
@@ -87,58 +78,6 @@ def check_rule(rule: Rule | str, instances: int = INSTANCES, seed: int = 0) -> R
     return RuleCheck(rule, graphs, sets, changed)
 
 
-def _fault(rule: Rule, before: Graph, leaves: Mapping, is_ordinary: bool, fault: str, wanted, found) -> str | None:
-    """What is wrong with a difference, under the label of ``rule``; None when nothing is."""
-    if rule.numerics == "exact":
-        return fault
-    if rule.numerics == "better":
-        return _further(rule, before, leaves, wanted, found)
-    if not is_ordinary:
-        return None
-    with np.errstate(all="ignore"):
-        one, other = wanted.astype(np.float64), found.astype(np.float64)
-        bound = ROUNDINGS * float(ml_dtypes.finfo(wanted.dtype).eps) * _largest(before, leaves)
-        if rule.numerics == "approximate":
-            bound = bound + APPROXIMATE * (1 + np.abs(one))
-        differs = np.isfinite(one) & ~(np.abs(one - other) <= bound)
-    return fault if differs.any() else None
-
-
-def _largest(graph: Graph, leaves: Mapping) -> float:
-    """The largest finite number that is met on the way, or 1."""
-    arrays = interpreter.evaluate(graph, leaves, [value for op in graph.ops for value in op.results])
-    floats = [array.astype(np.float64) for value, array in arrays.items() if value.dtype.is_float]
-    return max((float(np.max(np.abs(each), where=np.isfinite(each), initial=1)) for each in floats), default=1.0)
-
-
-def _further(rule: Rule, before: Graph, leaves: Mapping, wanted: np.ndarray, found: np.ndarray) -> str | None:
-    """An element of ``found`` that is further from the real number than that of ``wanted`` and NEAR units, by more than
-    rounding explains on the way to ``wanted``.
-    """
-    numbers = [part.number for part in parts(rule.pattern) if isinstance(part, Number) and part.number is not None]
-    real = real_results(before, leaves, numbers)
-    agreement = Agreement(before, leaves)
-    if real is None:
-        return agreement.fault(({"result": found}, {}))
-    further = [place for place in np.ndindex(found.shape) if _is_further(wanted[place], found[place], real[place])]
-    if not further:
-        return None
-    only_these = wanted.copy()
-    for place in further:
-        only_these[place] = found[place]
-    if agreement.fault(({"result": only_these}, {})) is None:
-        return None
-    place = further[0]
-    return f"{wanted[place]!s} became {found[place]!s} at {place}, and the real number is {float(real[place])}"
-
-
-def _is_further(before, after, real) -> bool:
-    """Whether ``after`` is further from ``real`` than ``before`` is, by more than NEAR units; never where that is NaN."""
-    one, other = float(before), float(after)
-    if one == other or real != real:
-        return False
-    with np.errstate(all="ignore"):
-        rounded = np.array(float(real)).astype(after.dtype)
-        unit = float(np.abs(np.spacing(rounded if np.isfinite(rounded) else ml_dtypes.finfo(after.dtype).max)))
-    errors = [abs(number - real) if np.isfinite(number) else np.inf for number in (one, other)]
-    return other != float(rounded) and not errors[1] <= errors[0] + NEAR * unit
+def _numbers(rule: Rule) -> list[float]:
+    """The constants that the pattern says, as they are meant."""
+    return [part.number for part in parts(rule.pattern) if isinstance(part, Number) and part.number is not None]

@@ -18,7 +18,6 @@ from euler_ir.passes.rules import SIMPLIFY
 from euler_ir.passes.rules.movement import is_lossless
 from euler_ir.testing.pass_test import read_pass_tests
 from euler_ir.text import parse_graph, print_graph
-from euler_ir.widen import in_f64
 
 FLOATS = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -2.25, 1e-40, -3e38, 7.0, 0.1]
 INTEGERS = [0, 1, -1, 7, 100, -128, 127]
@@ -78,7 +77,6 @@ def test_every_rule_is_tested_both_ways():
     stays = {rule_of(test) for test in TESTS if test.unchanged}
     assert sorted(set(BY_NAME) - fires) == [] and sorted(set(BY_NAME) - stays) == []
     assert len(BY_NAME) == len(SIMPLIFY)
-    assert all(rule.doc and rule.numerics in ("exact", "better") for rule in SIMPLIFY)
 
 
 @pytest.mark.parametrize("test", TESTS, ids=lambda test: test.name)
@@ -89,25 +87,6 @@ def test_all_rules_together_reach_a_fixpoint_and_the_exact_ones_keep_every_bit(t
     leaves = leaves_of(graph)
     exact = Simplify(numerics="exact").run(graph)
     assert difference(result_of(graph, leaves), result_of(exact, leaves)) is None
-
-
-@pytest.mark.parametrize(
-    "test",
-    [test for test in TESTS if test.checks and BY_NAME[rule_of(test)].numerics == "better"],
-    ids=lambda test: test.name,
-)
-def test_better_rules_are_not_further_from_the_real_number(test):
-    graph = parse_graph(test.text)
-    (leaf,) = graph.inputs
-    reach = 100 if rule_of(test) == "log-softmax" else 6  # a softmax loses digits where it underflows
-    values = np.linspace(-reach, reach, leaf.size, dtype=np.float32).reshape(leaf.shape)
-    truth = result_of(Simplify().run(in_f64(graph)), {"x": values.astype(np.float64)})
-    errors = []
-    for candidate in (graph, rewrite(graph, [BY_NAME[rule_of(test)]])):
-        found = result_of(candidate, {"x": values})
-        with np.errstate(all="ignore"):
-            errors.append(np.nanmax(np.abs(found - truth) / np.maximum(np.abs(truth), 1e-30)))
-    assert errors[1] <= errors[0]
 
 
 def test_the_spelled_out_gelu_keeps_its_tail():
