@@ -35,16 +35,17 @@ def tanh_by_hand(x: float):
 def graph():
     with ei.Graph("exact") as graph:
         x = ei.input("x", (1000,))
-        ei.output(gelu=ei.gelu(x, approximate="none"), tanh=(ei.exp(x) - ei.exp(-x)) / (ei.exp(x) + ei.exp(-x)))
+        up, down = ei.exp(x), ei.exp(-x)
+        ei.output(gelu=ei.gelu(x, approximate="none"), tanh=(up - down) / (up + down))
     return graph
 
 
 if __name__ == "__main__":
-    print(optimize(graph(), "cse,gelu-form,rewrite{rules=tanh-by-hand}"))
+    print(optimize(graph(), "gelu-form,rewrite{rules=tanh-by-hand}"))
 
     points = np.linspace(-100, 100, 1000, dtype=np.float32)
     exact = ei.compile(graph())(x=points)
-    quick = ei.compile(graph(), passes="cse,gelu-form,rewrite{rules=tanh-by-hand},default")(x=points)
+    quick = ei.compile(graph(), passes="gelu-form,rewrite{rules=tanh-by-hand},default")(x=points)
     print(f"largest difference of GELU: {np.abs(exact['gelu'] - quick['gelu']).max():.1e}")
     print(f"NaN in tanh: {np.isnan(exact['tanh']).sum()} before, {np.isnan(quick['tanh']).sum()} after")
     assert 1e-5 < np.abs(exact["gelu"] - quick["gelu"]).max() < 1e-3

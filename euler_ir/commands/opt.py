@@ -35,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     for file in options.load:
         load_file(file)
+    graph = load_graph(options.target)  # first, since a Python file may define passes and rules too
     pipeline = parse_pipeline(options.passes)
     first = find_pass(pipeline, options.start_from) if options.start_from else 0
     end = find_pass(pipeline, options.stop_after) + 1 if options.stop_after else len(pipeline)
@@ -44,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     instruments += [Verify()] if options.verify_each else []
     instruments += [Dump(options.dump_dir)] if options.dump_dir else []
     instruments += [_PrintChanged()] if options.print_changed else []
-    result = PassManager(pipeline[first:end], instruments).run(load_graph(options.target))
+    result = PassManager(pipeline[first:end], instruments).run(graph)
     print_level = print_graph if isinstance(result, Graph) else print_fused
     text = print_level(result, options.locations)
     if options.time:
