@@ -13,6 +13,7 @@ from pathlib import Path
 from euler_ir.commands import COMMANDS
 from euler_ir.errors import EulerError
 from euler_ir.inspect.user_graph import UserGraphError
+from euler_ir.text.resources import write_text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +37,7 @@ def _keep_reproducer(text: str, loaded: Sequence[str]) -> str:
     """Write the graph on which a pass failed to a file of the working directory; gives the command that fails again."""
     pipeline = text.split("\n", 1)[0].removeprefix("// RUN: ")
     path = Path(f"failed_{pipeline.split('{')[0]}.eir")
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)
     load = [word for file in loaded for word in ("--load", file)]
     command = ["euler-ir", "opt", str(path), "-p", pipeline, "--verify-each", *load]
     return f"to see it again: {shlex.join(command)}"

@@ -13,7 +13,8 @@ from euler_ir.inspect.user_graph import load_file, load_graph
 from euler_ir.passes import Count, Dump, Instrument, PassManager, Pipeline, Snapshots, Timing, Verify, parse_pipeline
 from euler_ir.passes.fused_printer import print_fused
 from euler_ir.passes.pipeline import find_pass
-from euler_ir.text.printer import print_graph
+from euler_ir.text import print_graph
+from euler_ir.text.resources import write_text
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     if options.time:
         print(timing, file=sys.stderr)
     if options.out is not None:
-        options.out.write_text(text, encoding="utf-8")
+        write_text(options.out, text)
     if options.json:
         passes = [stage.record() for stage in stages_of(snapshots, count)]
         print_json({"pipeline": str(Pipeline(pipeline[first:end])), "passes": passes, "text": text})

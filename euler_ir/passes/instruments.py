@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from euler_ir.errors import VerifyError
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.passes.cost import Cost, cost
+from euler_ir.text.resources import write_text
 from euler_ir.verify import verify
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class Dump(Instrument):
 
     def _write(self, name: str, text: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / f"{self._number:03}_{name}.eir").write_text(text, encoding="utf-8")
+        write_text(self.folder / f"{self._number:03}_{name}.eir", text)
         self._text = text
 
 
