@@ -10,6 +10,7 @@ from euler_ir.inspect.kernel import read_substitutes
 from euler_ir.inspect.program_file import load_program
 from euler_ir.inspect.run import BACKENDS, Run, run_program
 from euler_ir.inspect.tensor_file import read_tensors, write_tensors
+from euler_ir.text.resources import side_file
 
 
 SHOWN_NAMES = 6
@@ -34,6 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.out is not None and options.target.endswith(".eir") and options.out == side_file(options.target):
+        options.refuse(f"{options.out} is where {options.target} has the data of large constants: choose another name")
     program = load_program(options.target)
     if options.substitute and (options.backend == "interpreter" or isinstance(program, tuple)):
         options.refuse("--substitute goes with a graph and --backend reference or cpu")

@@ -231,6 +231,8 @@ def test_arguments_that_make_no_sense(files, capsys):
     assert "must be 0 or more, not -1" in refusal(capsys, files / "step.eir", "--seed", "-1")
     assert "--substitute goes with" in refusal(capsys, files / "step.eir", "--substitute", "sum=sum.eir")
     assert "there is no file 'absent.eir'" in refusal(capsys, "absent.eir")
+    beside = refusal(capsys, files / "step.eir", "-o", files / "step.safetensors")
+    assert "choose another name" in beside and not (files / "step.safetensors").exists()
     (files / "odd.eir").write_text("eir 1\nplan @p {\n}\n")
     assert "odd.eir:2:1: expected a level: graph, fused, kernel" in refusal(capsys, files / "odd.eir")
     (files / "odd.eir").write_text("eir 1\ngrph @p {\n}\n")
