@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import compile, infer, kernels, memory, page, train
+from benchmarks import compile, infer, kernels, memory, page, text, train
 from benchmarks.machine import environment, with_ceilings
 from benchmarks.peers import absence, is_installed
 from benchmarks.remote import PeerError
 
-TABLES = {"train": train, "kernels": kernels, "infer": infer, "compile": compile, "memory": memory}
+TABLES = {"train": train, "kernels": kernels, "infer": infer, "compile": compile, "memory": memory, "text": text}
 
 
 def main(arguments=None):

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.remote import Remote
 
 VARIABLES = ("OPENBLAS_", "MKL_", "OMP_", "EULER_IR_", "XLA_", "TORCH")
-PACKAGES = ("numpy", "llvmlite", "scipy-openblas32", "torch", "jax")
+PACKAGES = ("numpy", "llvmlite", "scipy-openblas32", "torch", "jax", "xdsl")
 
 
 def environment(threads):

@@ -19,6 +19,7 @@ PEERS = {
     "torch-compile": Peer("torch", "pip install torch (and have a C++ compiler)"),
     "jax": Peer("jax", "pip install 'jax[cpu]'"),
     "numpy": Peer("numpy", "pip install numpy"),
+    "xdsl": Peer("xdsl", "pip install xdsl"),
 }
 
 

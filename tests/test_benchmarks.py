@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import __main__ as command_line
 from benchmarks import compile as compile_table
-from benchmarks import euler_kernels, infer, kernel_cases, kernels, memory, page, peers, timing, train
+from benchmarks import euler_kernels, infer, kernel_cases, kernels, memory, page, peers, text, text_run, timing, train
 from benchmarks.kernel_cases import Case
 from benchmarks.machine import Ceilings, environment, with_ceilings
 from benchmarks.peers import BASELINE
@@ -281,6 +281,29 @@ def test_seconds_to_the_first_step_and_of_a_chain(quick, tmp_path, capsys):
 def test_a_process_that_fails_is_named():
     with pytest.raises(PeerError, match="euler_ir died with exit code"):
         compile_table._seconds(BASELINE, "no such part", 1, "")
+
+
+# -- text --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_time_that_text_takes(quick, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(text, "_run", lambda peer, part: text_run.euler_ir("chain"))
+    monkeypatch.setattr(text_run, "OPERATORS", 30)
+    file = tmp_path / "result.json"
+    assert command_line.main(["text", "--only", "chain", "--peers", "none", "--rounds", "2", "--json", str(file)]) == 0
+    assert "operators in a chain" in capsys.readouterr().out
+    (result,) = json.loads(file.read_text())["results"]
+    assert result["part"] == "chain" and list(result["peers"]) == ["euler_ir"]
+    assert result["peers"]["euler_ir"]["operators"] == 30
+    assert all(result["peers"]["euler_ir"][step]["samples"] == 2 for step in ("read", "verify", "print"))
+
+
+def test_only_the_chain_is_there_in_the_words_of_xdsl(monkeypatch):
+    run = {"operators": 9, "read": 1.0, "verify": 2.0, "print": 3.0}
+    monkeypatch.setattr(text, "_run", lambda peer, part: {**run, "read": 8.0 if peer == "xdsl" else 1.0})
+    chain, gpt2 = text.tables(text.measure(("chain", "gpt2"), ("xdsl",), 1, 2), CEILINGS)
+    assert chain.rows[1] == ("xdsl", "9", "8 [8, 8]", "2 [2, 2]", "3 [3, 3]")
+    assert [row[0] for row in gpt2.rows] == ["euler_ir"]
 
 
 # -- peers, numbers, tables, page --------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from euler_ir.errors import LoweringError
 from euler_ir.graph import Graph, Value
 from euler_ir.loops.kernel import Kernel
 from euler_ir.loops.lower import lower
-from euler_ir.ops.indexing import starts_of
 from euler_ir.passes.attention_calls import AttentionCall
 from euler_ir.passes.groups import FusedGraph, Group, is_in_memory
 from euler_ir.passes.refusals import Refusal
@@ -19,6 +18,7 @@ from euler_ir.plan.decisions import Decisions, Overwrite, Place
 from euler_ir.plan.epilogues import Unit, units
 from euler_ir.plan.in_place import Accesses
 from euler_ir.plan.memory import Lifetime, assign_offsets, lower_bound
+from euler_ir.plan.naming import fault_of, kernel_name, origin_of
 from euler_ir.plan.plan import (
     AttentionStep,
     CopyStep,
@@ -26,7 +26,6 @@ from euler_ir.plan.plan import (
     KernelStep,
     MadeOperand,
     MatmulStep,
-    Origin,
     Plan,
     PlannedBuffer,
     PlannedView,
@@ -338,10 +337,10 @@ class _Builder:
             nests.append(unit.lowered.nest)
             arguments.append(numbers)
             faults.append(len(self.faults))
-            self.faults += [_fault(op) for op in unit.lowered.faults]
+            self.faults += [fault_of(op) for op in unit.lowered.faults]
             shared.append(self._shared(numbers))
         nested = [self.units[position].nested for position in groups]
-        kernel, origins = Kernel(_kernel_name(nested), tuple(nests)), tuple(map(_origin, nested))
+        kernel, origins = Kernel(kernel_name(nested), tuple(nests)), tuple(map(origin_of, nested))
         return KernelStep(kernel, tuple(arguments), tuple(faults), tuple(shared), origins)
 
     def _shared(self, numbers: tuple[int, ...]) -> frozenset[int]:
@@ -356,7 +355,7 @@ class _Builder:
         epilogue = self._kernel(groups) if unit.lowered is not None else None
         running = None if unit.running is None else self.buffer_of[unit.running]
         sizes = call.dtype, call.batch, call.rows, call.columns, call.inner
-        return MatmulStep(*sizes, left, right, result, (_origin(unit.group),), epilogue, running)
+        return MatmulStep(*sizes, left, right, result, (origin_of(unit.group),), epilogue, running)
 
     def _attention(self, group: Group) -> AttentionStep:
         call = group.call
@@ -365,7 +364,7 @@ class _Builder:
         )
         sizes = call.batch, call.queries, call.keys, call.width, call.value_width
         return AttentionStep(
-            call.operator, call.dtype, call.causal, call.scale, *sizes, operands, results, (_origin(group),)
+            call.operator, call.dtype, call.causal, call.scale, *sizes, operands, results, (origin_of(group),)
         )
 
     def _operand(self, group: Group, view: MatrixView) -> PlannedView | MadeOperand:
@@ -379,27 +378,3 @@ class _Builder:
         """``view`` in the buffer of ``value``."""
         number = self.buffer_of[value]
         return PlannedView(number, view.offset, view.batch_strides, view.leading, view.transposed)
-
-
-def _fault(op) -> Fault:
-    match op.name:
-        case "take":
-            extent = op.operands[0].shape[op.attributes["axis"]]
-        case "index_add":
-            extent = op.result.shape[op.attributes["axis"]]
-        case "dynamic_update_slice":
-            extent = starts_of(op)
-        case _:
-            extent = op.attributes["size"]
-    return Fault(op.name, extent, op.location)
-
-
-def _kernel_name(groups: list[Group]) -> str:
-    names = list(dict.fromkeys(group.name for group in groups))
-    return names[0] if len(names) == 1 else f"{names[0]}_and_{names[1]}" + ("_and_more" if len(names) > 2 else "")
-
-
-def _origin(group: Group) -> Origin:
-    operators = dict.fromkeys(op.name for op in group.ops)
-    locations = dict.fromkeys(op.location for op in group.ops if op.location is not None)
-    return Origin(group.name, tuple(operators), group.ops[-1].scope, tuple(locations))

@@ -15,6 +15,7 @@ from euler_ir import interpreter
 from euler_ir.compiler import compile
 from euler_ir.errors import EulerError, Location, ParseError
 from euler_ir.graph import Graph, Value
+from euler_ir.inspect.program_file import parse_program
 from euler_ir.passes.manager import PassManager
 from euler_ir.passes.meaning import difference
 from euler_ir.passes.pipeline import parse_pipeline
@@ -24,11 +25,10 @@ from euler_ir.testing.filecheck import CheckFailure, match_checks
 from euler_ir.testing.free_checks import (
     check_deterministic, check_idempotent, check_results, check_round_trip, check_verifies,
 )  # fmt: skip
-from euler_ir.testing.pass_run import PassRun, PassTestFailure, graph_of, shown, text_of, window
+from euler_ir.testing.pass_run import PassRun, PassTestFailure, graph_of, shown, text_of, verify_program, window
 from euler_ir.testing.pass_test import Binding, ExpectedError, PassTest
 from euler_ir.text import parse_graph
 from euler_ir.text.printer import value_names
-from euler_ir.verify import verify
 
 _RULE = re.compile(r"([A-Z][0-9]{2}): ")
 _STATEMENT = re.compile(r"\s*%")
@@ -47,7 +47,7 @@ def checks_of(test: PassTest) -> dict[str, Check]:
         checks["checks"] = check_lines
     if test.unchanged is not None:
         checks["unchanged"] = check_unchanged
-    if test.pipeline is not None:
+    if test.pipeline is not None and test.level == "graph":
         checks |= {"deterministic": check_deterministic, "idempotent": check_idempotent, "same-results": check_results}
     if test.expected:
         checks["expected-values"] = check_expected
@@ -65,10 +65,10 @@ def check_lines(run: PassRun) -> None:
 
 def check_unchanged(run: PassRun) -> None:
     """The passes leave the graph as it is."""
-    if text_of(run.after) != text_of(run.before):
-        raise PassTestFailure(
-            f"{run.pipeline} must leave the graph as it is: {run.test.unchanged}\nit becomes\n{shown(text_of(run.after))}"
-        )
+    text = text_of(run.after)
+    if text != text_of(run.before):
+        why = run.test.unchanged
+        raise PassTestFailure(f"{run.pipeline} must leave the graph as it is: {why}\nit becomes\n{shown(text)}")
 
 
 def _explained(test: PassTest, failure: CheckFailure, text: str) -> str:
@@ -117,10 +117,12 @@ class _Problem:
 def _problems(run: PassRun) -> Iterator[_Problem]:
     test = run.test
     try:
-        graph = parse_graph(test.text, test.file)
-        _locate(graph, test)
-        verify(graph)
-        PassManager(parse_pipeline(test.pipeline or "none")).run(graph)
+        program = parse_program(test.text, test.file)
+        if isinstance(program, Graph):
+            _locate(program, test)
+        verify_program(program)
+        if isinstance(program, Graph):
+            PassManager(parse_pipeline(test.pipeline or "none")).run(program)
     except ParseError as error:
         for each in error.errors:
             yield _problem(test, each)

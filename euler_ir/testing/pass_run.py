@@ -6,13 +6,16 @@ import functools
 
 from euler_ir.errors import EulerError, ParseError
 from euler_ir.graph import Graph
+from euler_ir.inspect.program_file import Program, parse_program
+from euler_ir.loops.printer import print_kernels
+from euler_ir.loops.verify import verify_kernel
 from euler_ir.passes.groups import FusedGraph
 from euler_ir.passes.instruments import Instrument, Verify
 from euler_ir.passes.manager import PassManager
 from euler_ir.passes.numerics import loosest
 from euler_ir.passes.pipeline import Pipeline, parse_pipeline
 from euler_ir.testing.pass_test import PassTest
-from euler_ir.text import parse_graph
+from euler_ir.passes.verify_fused import verify_fused
 from euler_ir.verify import verify
 
 MOST_LINES = 200
@@ -51,7 +54,7 @@ class PassRun:
         self.test = test
 
     @functools.cached_property
-    def before(self) -> Graph:
+    def before(self) -> Program:
         return self.parsed()
 
     @functools.cached_property
@@ -62,7 +65,7 @@ class PassRun:
             raise PassTestFailure(f"{self.test.file}:{self.test.pipeline_line}: {error}") from None
 
     @functools.cached_property
-    def after(self) -> Graph | FusedGraph:
+    def after(self) -> Program:
         return self.made(self.before)
 
     @property
@@ -81,24 +84,37 @@ class PassRun:
         self.made(self.before, labels)
         return labels
 
-    def parsed(self) -> Graph:
-        """A new graph, read from the text and verified."""
+    def parsed(self) -> Program:
+        """A new program, read from the text and verified."""
         try:
-            graph = parse_graph(self.test.text, self.test.file)
-            verify(graph)
+            program = parse_program(self.test.text, self.test.file)
+            verify_program(program)
         except EulerError as error:
             raise PassTestFailure(str(error)) from None
-        return graph
+        return program
 
-    def made(self, graph: Graph, *instruments: Instrument) -> Graph | FusedGraph:
-        """What the passes make of ``graph``, verified; ``instruments`` watch them."""
+    def made(self, program: Program, *instruments: Instrument) -> Program:
+        """What the passes make of ``program``, verified; ``instruments`` watch them."""
+        if self.test.level != "graph":
+            return program
         try:
-            return PassManager(self.pipeline, (Verify(), *instruments)).run(graph)
+            return PassManager(self.pipeline, (Verify(), *instruments)).run(program)
         except EulerError as error:
             raise PassTestFailure(f"running {self.pipeline}: {error}") from None
 
 
-# -- graphs of all levels --------------------------------------------------------------------------------------------
+# -- programs of all levels --------------------------------------------------------------------------------------------
+
+
+def verify_program(program: Program) -> None:
+    """Raise VerifyError for the first rule of its level that ``program`` breaks."""
+    if isinstance(program, tuple):
+        for kernel in program:
+            verify_kernel(kernel)
+    elif isinstance(program, FusedGraph):
+        verify_fused(program)
+    else:
+        verify(program)
 
 
 def graph_of(made: Graph | FusedGraph) -> Graph:
@@ -106,9 +122,9 @@ def graph_of(made: Graph | FusedGraph) -> Graph:
     return made.graph if isinstance(made, FusedGraph) else made
 
 
-def text_of(made: Graph | FusedGraph) -> str:
+def text_of(program: Program) -> str:
     """What CHECK lines are about."""
-    return str(made)
+    return print_kernels(program) if isinstance(program, tuple) else str(program)
 
 
 def shown(text: str) -> str:

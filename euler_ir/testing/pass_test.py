@@ -32,7 +32,7 @@ _REASONS = ("UNCHANGED", "NOT-IDEMPOTENT")
 _WORDS = ("RUN", "INPUT", "EXPECT", "CHECK", *_REASONS)
 _ERROR = re.compile(r'expect-error(?:\s+(?P<rule>[A-Z]+[0-9]+))?\s+"(?P<text>.+)"\Z')
 _BINDING = re.compile(r"%?(?P<name>\"[^\"]+\"|[^\s=]+)\s*=\s*(?P<array>.+?)(?:\s+within\s+(?P<within>[0-9.e+-]+))?\Z")
-_TITLE = re.compile(r"^\s*(?:graph|fused|kernel) @(?P<name>\"[^\"]+\"|[^\s{]+)", re.MULTILINE)
+_TITLE = re.compile(r"^\s*(?P<level>graph|fused|kernel) @(?P<name>\"[^\"]+\"|[^\s{]+)", re.MULTILINE)
 
 
 class PassTestSyntaxError(Exception):
@@ -67,7 +67,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class PassTest:
-    """One test of a file, which messages call ``file``.
+    """One test of a file, which messages call ``file``; ``level`` is the word before its name.
 
     ``text`` has as many empty lines before it as there are lines above it in the file, so that what a parser says of
     its lines is true of the file.
@@ -76,6 +76,7 @@ class PassTest:
     file: str
     name: str
     line: int
+    level: str
     text: str
     pipeline: str | None
     pipeline_line: int
@@ -158,6 +159,7 @@ def _read(file: str, start: int, lines: list[str], above: PassTest | None) -> Pa
         file=file,
         name=title["name"].strip('"') if title else f"line {start + 1}",
         line=text.count("\n", 0, title.start("name")) + 1 if title else start + 1,
+        level=title["level"] if title else "graph",
         text=text,
         pipeline=pipeline[0],
         pipeline_line=pipeline[1],
@@ -179,7 +181,10 @@ def _comments(start: int, lines: list[str]) -> Iterator[tuple[int, str, bool]]:
         else:
             position = line.find("//")
         if position >= 0:
-            yield number, _COMMENT.match(line[position:])["text"], bool(line[:position].strip())
+            text, mark, error = _COMMENT.match(line[position:])["text"].partition("// expect-error")
+            yield number, text.rstrip(), bool(line[:position].strip())
+            if mark:  # in the line of another comment, which it is about
+                yield number, f"expect-error{error}", True
 
 
 def _next_code(lines: list[str], position: int) -> int:

@@ -18,7 +18,9 @@ def propose(path: Path) -> None:
     """Write CHECK lines into each test of the file that has a RUN line and says nothing else."""
     lines = path.read_text(encoding="utf-8").split("\n")
     for test in reversed(read_pass_tests(path)):
-        if test.pipeline is None or test.checks or test.errors or test.expected or test.unchanged:
+        if test.pipeline is None or test.level != "graph":
+            continue
+        if test.checks or test.errors or test.expected or test.unchanged:
             continue
         run = PassRun(test)
         try:

@@ -51,6 +51,12 @@ def test_where_a_value_is_computed(gpt2):
                 assert not own.again and gpt2.phases[places[group].step] == own.phase
     again = [each for op in gpt2.optimized.ops for each in gpt2.value(gpt2.names[op.result]).computed if each.again]
     assert again, "a step of training computes some values again"
+    repeated = [op for op in gpt2.optimized.ops if op.definition.family == "elementwise" and op.result.dtype.is_float]
+    repeated = [op for op in repeated if len(gpt2.computing.get(op, ())) > 1 and op.name == "multiply"]
+    for op in repeated:
+        times = sum(op in group.computed() for group in gpt2.stages.fused.groups)
+        assert gpt2.value(gpt2.names[op.result]).cost.flops == times * op.result.size
+    assert repeated
 
 
 def test_costs_by_hand():

@@ -141,6 +141,10 @@ CASES = {
     "reads-at-other-index": (
         lambda: {"s": (s := costly(x(32, 32))), "y": s.transpose() * s}, "sin", "transpose", 4 * KIB,
     ),
+    # The product reads the one, and the other group the product: neither loop can be the other's.
+    "in-order": (
+        lambda: {"y": ei.gelu((s := costly(x(32, 16))) @ x(16, 16, name="w")) + s}, "sin", "add", 32 * 16 * 4,
+    ),
     "call-operand": (
         lambda: {"y": ei.attention(costly(x(1, 2, 8, 16)), x(1, 2, 8, 16, name="k"), x(1, 2, 8, 16, name="v"))},
         "sin", "attention", 2 * 2 * 8 * 16 * 4,

@@ -116,7 +116,8 @@ def test_new_axes_come_first(run):
 
 
 def test_batched_products_are_no_matrices(run):
-    x, y = np.random.default_rng(0).standard_normal((2, 2, 3, 4)), np.random.default_rng(1).standard_normal((2, 2, 4, 5))
+    random = np.random.default_rng(0)
+    x, y = random.standard_normal((2, 3, 4)), random.standard_normal((2, 4, 5))
     np.testing.assert_allclose(run(lambda x, y: x @ y, x, y), x @ y, rtol=1e-12)
     np.testing.assert_allclose(run(lambda x, y: x[0] @ y[0], x, y), x[0] @ y[0], rtol=1e-12)
 

@@ -1,6 +1,8 @@
 """Ten thousand chained operators go through every level, and the work grows no faster than the graph."""
 
+import copy
 import cProfile
+import pickle
 import pstats
 
 import numpy as np
@@ -14,8 +16,11 @@ from euler_ir.passes import PIPELINE, PassManager, Rematerialize
 from euler_ir.passes import Fuse
 from euler_ir.plan.build import build_plan
 from euler_ir.graph import Rebuild
+from euler_ir.graph_equality import structural_hash
 from euler_ir.passes import RemoveDead, Simplify
 from euler_ir.plan.memory import check_memory
+from euler_ir.text import parse_graph, print_graph
+from euler_ir.verify import verify
 
 
 def chain(length):
@@ -67,6 +72,16 @@ def test_work_grows_with_the_graph(shape, length):
     )
     assert large_text < 4.4 * small_text
     check_memory(large_stages.plan)
+
+
+@pytest.mark.parametrize("shape", [chain, diamonds])
+def test_text_grows_with_the_graph(shape):
+    small, large = shape(500), shape(2_000)
+    small_text, large_text = print_graph(small, locations=True), print_graph(large, locations=True)
+    assert len(large_text) < 4.4 * len(small_text)
+    for function in (print_graph, structural_hash, verify, pickle.dumps, copy.deepcopy):
+        assert work(lambda: function(large))[1] < 4.4 * work(lambda: function(small))[1], function
+    assert work(lambda: parse_graph(large_text))[1] < 4.4 * work(lambda: parse_graph(small_text))[1]
 
 
 def test_passes_that_change_nothing_copy_nothing(monkeypatch):

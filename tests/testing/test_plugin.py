@@ -295,10 +295,31 @@ def test_an_error_that_nobody_expects(check):
 
 
 def test_an_error_of_the_pipeline_is_that_of_the_run_line(check):
-    result = check(GOOD.replace("// RUN: simplify", '// RUN: simplfy\n// expect-error "there is no pass"'))
-    assert failures(result) == {"twice_negated::errors"}
-    text = GOOD.partition("// CHECK")[0].replace("// RUN: simplify", '// RUN: simplfy // expect-error "x"')
-    assert "there is no pass" in said(check(text.replace(' // expect-error "x"', "")))
+    text = GOOD.partition("// CHECK")[0].replace("RUN: simplify", "RUN: simplfy")
+    result = check(text.replace("simplfy", 'simplfy  // expect-error "did you mean simplify?"'))
+    assert items(result) == {"twice_negated::errors": "passed"}
+    result = check(text)
+    assert failures(result) == {"twice_negated::verifies"} and "case.eir:1: pipeline: there is no pass" in said(result)
+
+
+KERNEL = """\
+eir 1
+kernel @double {
+  nest (input %x: f32[3], output %y: f32[3]) for i in 3 {
+    %a: f32 = load %x[i]
+    %b: f32 = add %a, %a
+    store %y[i] = %b
+  }
+}
+"""
+
+
+def test_texts_of_other_levels(check):
+    result = check(KERNEL + "// CHECK: add %[[a:.*]], %[[a]]\n")
+    assert list(items(result)) == ["double::verifies", "double::round-trip", "double::checks"]
+    result.assert_outcomes(passed=3)
+    wrong = KERNEL.replace("%y[i] = %b", '%y[i + 1] = %b  // expect-error L11 "may leave"')
+    assert items(check(wrong)) == {"double::errors": "passed"}
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
