@@ -2,7 +2,7 @@
 
 ``graphs()`` is a hypothesis strategy of `Case`, ``random_graph(seed)`` needs no hypothesis; ``check_chain`` runs a
 graph in every way and names the first that gives another result; ``read_case`` and ``write_case`` keep what failed as
-text. ``check_rule`` tries a rewrite rule against its label of numerics. ``.eir`` files that test passes are run by pytest: see docs/testing_passes.md.
+text. ``.eir`` files that test passes are run by pytest: see docs/testing_passes.md.
 """
 
 from euler_ir.testing.case import Case, read_case, write_case

@@ -15,6 +15,8 @@ ROUNDS = 13
 """How many sets of special numbers there are, as many as such floats: each leaf begins at each of them once, and other
 ones meet in each set.
 """
+MOST_ELEMENTS = 100_000
+"""Leaves with more elements than these, all together, are given one set of special numbers, which all stand in it."""
 
 
 def input_sets(graph: Graph) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
@@ -26,7 +28,7 @@ def input_sets(graph: Graph) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     limits = index_limits(graph)
     generator = np.random.default_rng(0)
     yield "random numbers", {_name(leaf): _random(leaf, limits.get(leaf), generator) for leaf in leaves}
-    for number in range(ROUNDS):
+    for number in range(ROUNDS if sum(leaf.size for leaf in leaves) <= MOST_ELEMENTS else 1):
         yield "special numbers", {
             _name(leaf): _special(leaf, limits.get(leaf), number * (place + 1) + place)
             for place, leaf in enumerate(leaves)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 
 from euler_ir.errors import EulerError, ParseError
@@ -129,6 +130,12 @@ def text_of(program: Program) -> str:
 
 def shown(text: str) -> str:
     return "\n".join(window(text.rstrip("\n").split("\n"), 0))
+
+
+def changes(before: str, after: str) -> str:
+    """The lines in which two texts differ, with a few around them."""
+    lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]
+    return "\n".join(window(lines, 0))
 
 
 def window(lines: list[str], row: int) -> list[str]:
