@@ -104,7 +104,7 @@ class Browser:
     def wait(self, script):
         """Wait until JavaScript takes the value of ``script`` for true; that value."""
         end = time.monotonic() + LONGEST
-        while not (found := self.run(f"((value) => value ? [value] : null)({script})")):
+        while not (found := self.run(f"(async (value) => (await value) ? [await value] : null)({script})")):
             assert time.monotonic() < end, f"never true: {script}; {self.complaints}"
         return found[0]
 
@@ -123,8 +123,9 @@ class Browser:
     def click(self, selector):
         """Click with the mouse on the first element that ``selector`` finds."""
         place = self.wait(
-            f"(() => {{ const found = document.querySelector({json.dumps(selector)}); if (!found) return null;"
-            "found.scrollIntoView({block: 'nearest'}); const box = found.getBoundingClientRect();"
+            f"(async () => {{ const found = document.querySelector({json.dumps(selector)}); if (!found) return null;"
+            "found.scrollIntoView({block: 'nearest'}); await new Promise(requestAnimationFrame);"
+            "const box = found.getBoundingClientRect();"
             "return [box.x + Math.min(box.width, 200) / 2, box.y + box.height / 2]; })()"
         )
         for kind in ("mousePressed", "mouseReleased"):

@@ -200,6 +200,28 @@ def test_lists_and_the_tree_by_arrow_keys(mlp):
     assert mlp.run("document.querySelector('#pane-layers [aria-selected=true]').role") == "treeitem"
 
 
+def test_everything_that_is_operated_has_a_name_and_a_role(mlp):
+    unnamed = mlp.run(
+        "[...document.querySelectorAll('button, select, input, [tabindex]')]"
+        ".filter((each) => !(each.ariaLabel || each.textContent.trim())"
+        " || !(each.role || /BUTTON|SELECT/.test(each.tagName)))"
+        ".map((each) => each.outerHTML)"
+    )
+    assert unnamed == []
+    tree = mlp.call("Accessibility.getFullAXTree")["nodes"]
+    roles = {node["role"]["value"] for node in tree if not node["ignored"]}
+    assert {"tree", "treeitem", "listbox", "option", "tablist", "tab", "tabpanel", "heading"} <= roles
+
+
+def test_paper_is_light_and_has_every_pane(browser, written):
+    browser.size(1440, 900, "dark")
+    browser.open(written(MLP))
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    assert browser.run("getComputedStyle(document.documentElement).colorScheme") == "light"
+    assert browser.run("[...document.querySelectorAll('.slot')].every((each) => each.clientHeight > 100)")
+    browser.call("Emulation.setEmulatedMedia", media="")
+
+
 def test_light_and_dark(browser, written):
     paper = "getComputedStyle(document.body).backgroundColor"
     seen = []

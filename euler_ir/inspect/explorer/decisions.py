@@ -35,7 +35,7 @@ def fusion_record(report: Fusion, numbers: Mapping[str, int]) -> dict:
 
 
 def memory_record(report: Memory, numbers: Mapping[str, int], places: Places) -> dict:
-    """``report`` with values and lines by number; ``reason`` is a position in ``reasons``, or -1 for what is in place."""
+    """``report`` with values and lines by number; ``reason`` is a position in ``reasons``, -1 for what is in place."""
     reasons, decisions = _Reasons(), report.decisions
     return {
         "in_use": list(report.in_use),

@@ -108,11 +108,9 @@ function showCode(pane) {
 
 function codeOf(pane, number) {
   const { loops, modules, symbol } = pane.generated;
-  const kind = model.plan.kernels[number].kind;
+  const isCopy = model.plan.kernels[number].isCopy;
   if (!CODE_VIEWS[state.code] || state.code === "loops") {
-    return (
-      loops[number].trimEnd() || `// a ${kind} has no loops of its own: see its ${kind === "copy" ? "step" : "LLVM IR"}`
-    );
+    return loops[number].trimEnd() || `// no loops of the Loop IR${isCopy ? "" : ": see the LLVM IR"}`;
   }
   const texts = modules[number].map((module) => {
     const text = pane.generated[state.code][module].trim();
@@ -120,7 +118,7 @@ function codeOf(pane, number) {
   });
   return (
     texts.join("\n\n") ||
-    (kind === "copy" ? "; a copy is a call of memcpy" : "; this product is left to OpenBLAS, or has nothing to do")
+    (isCopy ? "; a copy is a call of memcpy" : "; this product is left to OpenBLAS, or has nothing to do")
   );
 }
 

@@ -6,7 +6,18 @@ class WindowedList {
   /** `render(row)` gives the children of a row, `classes(row)` its classes and `attributes(row)` what else it has;
    *  `choose(row, event)` is called on a click or Enter, `key(row, event)` on a key that the list does not know. */
   constructor(label, { height = 20, role = "listbox", render, classes, attributes = () => ({}), choose, key }) {
-    Object.assign(this, { height, role, render, classes, attributes, choose, key, count: 0, cursor: -1 });
+    Object.assign(this, {
+      height,
+      role,
+      render,
+      classes,
+      attributes,
+      choose,
+      key,
+      count: 0,
+      cursor: -1,
+      drawn: [0, 0],
+    });
     this.space = element("div", { class: "space", role: "presentation" });
     this.root = element(
       "div",
@@ -16,7 +27,7 @@ class WindowedList {
         tabindex: "0",
         "aria-label": label,
         on: {
-          scroll: () => this.draw(),
+          scroll: () => this.follow(),
           keydown: (event) => this.onKey(event),
           click: (event) => this.onClick(event),
         },
@@ -24,7 +35,7 @@ class WindowedList {
       this.space,
     );
     this.id = `list${WindowedList.made++}`;
-    new ResizeObserver(() => this.draw()).observe(this.root);
+    new ResizeObserver(() => this.follow()).observe(this.root);
   }
 
   setCount(count) {
@@ -34,9 +45,21 @@ class WindowedList {
     this.draw();
   }
 
+  /** The first row that must exist, and the one after the last. */
+  range() {
+    const { scrollTop, clientHeight } = this.root;
+    const first = Math.max(0, Math.floor(scrollTop / this.height) - BEYOND);
+    return [first, Math.min(this.count, Math.ceil((scrollTop + clientHeight) / this.height) + BEYOND)];
+  }
+
+  /** Draw anew only if other rows came into sight: a row that is replaced while it is pressed would miss the click. */
+  follow() {
+    const [first, last] = this.range();
+    if (first !== this.drawn[0] || last !== this.drawn[1]) this.draw();
+  }
+
   draw() {
-    const first = Math.max(0, Math.floor(this.root.scrollTop / this.height) - BEYOND);
-    const last = Math.min(this.count, Math.ceil((this.root.scrollTop + this.root.clientHeight) / this.height) + BEYOND);
+    const [first, last] = (this.drawn = this.range());
     const rows = [];
     for (let row = first; row < last; row++) rows.push(this.made(row));
     this.space.replaceChildren(...rows);

@@ -69,6 +69,8 @@ function markErrors(pane) {
   pane.list.reveal(pane.rows.flatMap((at, row) => (highlight("value", pane.record.value[at]) ? [row] : [])));
 }
 
+const ulpsText = (ulps) => (ulps ? `${ulps < 100 ? ulps.toPrecision(2) : readableCount(Math.round(ulps))} ulp` : "");
+
 /** An error with a bar for its size: none below 1e-16, the whole width at 1. */
 function renderError(pane, at) {
   const { value, relative, ulps, nans, infinities } = pane.record;
@@ -81,7 +83,7 @@ function renderError(pane, at) {
   return [
     element("code", { class: "kernel-name" }, valueName(model.values.name[value[at]])),
     element("span", { class: "odd" }, odd.filter(Boolean).join(", ")),
-    element("span", { class: "aside" }, errorNumber(ulps[at]) ? `${errorNumber(ulps[at]).toPrecision(2)} ulp` : ""),
+    element("span", { class: "aside" }, ulpsText(errorNumber(ulps[at]))),
     element("span", { class: "cost", style: `--share:${share.toFixed(3)}` }, error ? error.toExponential(1) : "exact"),
   ];
 }
