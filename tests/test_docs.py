@@ -15,9 +15,25 @@ from transcripts import ROOT, Command, Session, matches, rewritten, shortened, t
 
 from euler_ir.cache import FOLDER_VARIABLE
 from euler_ir.commands import COMMANDS
+from euler_ir.passes import PASSES, RULES
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 INDEX = ROOT / "docs" / "commands" / "README.md"
+
+
+@pytest.fixture(autouse=True)
+def only_own_passes_and_rules():
+    """Commands know what euler_ir defines, and not what other tests of this process, or another page, have defined."""
+    tables = [(table, dict(table)) for table in (PASSES, RULES)]
+    for table, known in tables:
+        for name, made in known.items():
+            origin = made.__module__ if isinstance(made, type) else made.location and made.location.file
+            if origin and not origin.startswith(("euler_ir.", str(ROOT / "euler_ir"))):
+                del table[name]
+    yield
+    for table, known in tables:
+        table.clear()
+        table.update(known)
 
 
 @pytest.fixture

@@ -25,6 +25,10 @@ def _has_no_reciprocal(x: Value, c: float) -> str | None:
     return "the divisor is 0" if c == 0 else _not_held(x.dtype, 1 / c)
 
 
+def _has_no_reciprocal_for_queries(q: Value, c: float) -> str | None:
+    return _has_no_reciprocal(q, c)
+
+
 def _has_no_product(x: Value, a: float, b: float) -> str | None:
     return _not_held(x.dtype, a * b)
 
@@ -101,6 +105,18 @@ def power_half(x: float):
     return T.power(x, 0.5), T.sqrt(x)
 
 
+@rewrite_rule("attention-by-hand", "nan-unsafe", used_once=True)
+def attention_by_hand(q: float, k: float, v: float, c: Number):
+    """softmax(q @ k.T * c) @ v = attention(q, k, v), which gives 0 where a row of scores is -inf throughout"""
+    return T.matmul(T.softmax(T.matmul(q, k, transpose_right=True) * c, -1), v), T.attention(q, k, v, False, c)
+
+
+@rewrite_rule("attention-by-hand-divided", "nan-unsafe", guard=_has_no_reciprocal_for_queries, used_once=True)
+def attention_by_hand_divided(q: float, k: float, v: float, c: Number):
+    """softmax(q @ k.T / c) @ v = attention(q, k, v), which gives 0 where a row of scores is -inf throughout"""
+    return T.matmul(T.softmax(T.matmul(q, k, transpose_right=True) / c, -1), v), T.attention(q, k, v, False, 1 / c)
+
+
 # -- another function --------------------------------------------------------------------------------------------------
 
 
@@ -128,6 +144,8 @@ LOOSE = (
     subtract_same,
     divide_same,
     power_half,
+    attention_by_hand,
+    attention_by_hand_divided,
     gelu_as_tanh,
     product_of_exp,
 )
