@@ -289,13 +289,10 @@ def _rematerialization(graph: Graph, stages: Stages, snapshots: Snapshots, budge
     if not tried:
         return None
     chosen = tried[-1]
-    more = Counter(map(_alike, chosen.after.ops))
-    more.subtract(map(_alike, chosen.before.ops))
     by_line: dict[tuple, list[Op]] = {}
     for op in chosen.after.ops:
-        if op.name != "later" and more[_alike(op)] > 0:
-            more[_alike(op)] -= 1
-            by_line.setdefault(_alike(op)[2:4], []).append(op)
+        if Rematerialize.name in op.via and op.name != "later":
+            by_line.setdefault((op.location.file, op.location.line) if op.location else (), []).append(op)
     repeated = [
         Repeated(
             ops[0].location,
@@ -315,10 +312,3 @@ def _rematerialization(graph: Graph, stages: Stages, snapshots: Snapshots, budge
         cost(chosen.after).flops - before,
         tuple(repeated),
     )
-
-
-def _alike(op: Op) -> tuple:
-    """What an operator and the same one computed again have in common."""
-    at = op.location
-    types = tuple(str(value.type) for value in op.results)
-    return op.name, types, at and at.file, at and at.line, op.scope

@@ -107,7 +107,7 @@ class _Fusion(Grouping):
         group = self._latest(op)
         root = Refusal("computed-late") if group is None else self._place_in(op, group)
         if isinstance(root, Refusal):
-            self._start(op, root)
+            self._start(op, root, group)
             return
         self._absorb_siblings(op, root, bases, group)
         self._add(op, group, root)
@@ -135,7 +135,7 @@ class _Fusion(Grouping):
         operand, axes = op.operands[0], op.attributes["axes"]
         group = self._latest(op)
         reduced = Refusal("computed-late") if group is None else self._reduce_in(op, group)
-        self._keep_apart(op, reduced if isinstance(reduced, Refusal) else None)
+        self._keep_apart(op, reduced if isinstance(reduced, Refusal) else None, group)
         if isinstance(reduced, Refusal):
             group = self._new_group("reduction", operand.shape, reduced=axes)
         else:
@@ -196,9 +196,9 @@ class _Fusion(Grouping):
     def _is_stored(self, value: Value) -> bool:
         return value not in self.inline_size or value in self.stored
 
-    def _start(self, op: Op, refusal: Refusal) -> None:
-        """A pointwise group that begins with ``op``, which joins none for the reason ``refusal``."""
-        self._keep_apart(op, refusal)
+    def _start(self, op: Op, refusal: Refusal, latest: Group | None = None) -> None:
+        """A pointwise group that begins with ``op``, which joins none: see `_keep_apart`."""
+        self._keep_apart(op, refusal, latest)
         group = self._new_group("pointwise", op.result.shape)
         self._add(op, group, root_of(op.result.shape, group, full=True))
 
@@ -294,9 +294,11 @@ class _Fusion(Grouping):
                 return Refusal("reads-at-other-index", (group.roots[base], indices))
         return None
 
-    def _keep_apart(self, op: Op, refusal: Refusal | None) -> None:
-        """Keep why ``op`` is not in the groups that it reads from; it joins the latest if that has no ``refusal``."""
-        latest = self._latest(op)
+    def _keep_apart(self, op: Op, refusal: Refusal | None, latest: Group | None = None) -> None:
+        """Keep why ``op`` is not in the groups that it reads from: ``refusal`` is of the ``latest``, or of all if None.
+
+        Without a refusal it joins the latest.
+        """
         for base in self.bases(op):
             home = self.home.get(base)
             if home is not None and (refusal is not None or home is not latest):
