@@ -15,8 +15,9 @@ from euler_ir.inspect.user_graph import load_graph
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Write one HTML file in which the step is laid open: your source with the cost of each line, the text of every "
-        "stage and what each pass changed, the layers. It needs no server and nothing of the network."
+        "Write one HTML file in which the step is laid open: your source with the cost of each line, the layers, every "
+        "stage and what each pass and rule changed, fusion and memory with their reasons, the code of each kernel. It "
+        "needs no server and nothing of the network."
     )
     add_target(parser)
     parser.add_argument("-o", "--out", metavar="OUT.html", type=Path, help="the file to write")

@@ -13,6 +13,7 @@ from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.user_graph import load_graph
 from euler_ir.text import parse_graph
 from test_page import HOSTILE, hostile_graph
+from test_record import stage_texts
 
 ROOT = Path(__file__).parents[2]
 MLP = f"{ROOT / 'examples' / 'mlp.py'}:train_graph"
@@ -157,6 +158,22 @@ def test_stages_by_keys_and_what_a_pass_changed(mlp):
     mlp.wait("document.querySelector('#pane-stages .rule-row')")
     mlp.click("#pane-stages .rule-row b")
     mlp.wait("location.hash.includes('rule:')")
+
+
+def test_every_stage_is_shown_as_it_is(mlp):
+    rows = (
+        "[...document.querySelectorAll('#pane-stages .row')]"
+        ".map((row) => [row.querySelector('.number').textContent, row.querySelector('code').textContent])"
+    )
+    for number, lines in enumerate(stage_texts(explore(load_graph(MLP)).record())):
+        mlp.run(f"location.hash = 'stage={number}'")
+        mlp.wait(f"document.querySelectorAll('.tick')[{number}].ariaPressed === 'true'")
+        for key in ("Home", "End"):
+            mlp.run("document.querySelector('#pane-stages .list').focus()")
+            mlp.press(key)
+            shown = {int(at): text for at, text in mlp.run(rows)}
+            assert (1 if key == "Home" else len(lines)) in shown
+            assert all(lines[at - 1] == text for at, text in shown.items())
 
 
 def test_code_of_a_kernel_in_three_languages(mlp):
