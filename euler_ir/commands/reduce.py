@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     check = failure(options.check, options.pipeline, options.backend, options.threads)
     told = (lambda progress: None) if options.json else (lambda progress: print(progress, file=sys.stderr))
     try:
-        found = reduce(Case(graph, arrays.arrays), check, options.runs, told)
+        found = reduce(Case(graph, arrays.arrays), check, options.runs, told, lambda: check.suspect)
     except ValueError as error:
         raise UserGraphError(f"{options.target}, --check {options.check!r}: {error}") from None
     written = save_case(options.out, found.case, check, found.drawn)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from euler_ir.errors import EulerError
+from euler_ir.errors import EulerError, GraphError
 from euler_ir.graph import Graph, Op, Rebuild, Value
 from euler_ir.inspect.random_inputs import index_limits
 from euler_ir.interpreter import apply, leaf
@@ -113,6 +113,23 @@ def _free_name(name: str, graph: Graph, taken: Mapping[str, np.ndarray]) -> str:
         number += 1
         free = f"{name}.{number}"
     return free
+
+
+def around(case: Case, name: str, depth: int) -> Case:
+    """The value ``name`` as the only output, made of the ops up to ``depth`` steps above it; what these read is given.
+
+    Raises GraphError where there is no such value.
+    """
+    value = next((value for op in case.graph.ops for value in op.results if value.name == name), None)
+    if value is None:
+        raise GraphError(f"there is no value {name!r}")
+    inside, edge = {value.op}, [value.op]
+    for _ in range(depth - 1):
+        edge = [operand.op for op in edge for operand in op.operands if operand.op not in inside]
+        inside.update(edge)
+    read = {operand for op in inside for operand in op.operands}
+    given = {each: None for each in read if each.op not in inside and each.op.definition.family != "leaf"}
+    return part(case, ({"value": value}, {}), given)
 
 
 def window(case: Case, first: int, last: int) -> Case:

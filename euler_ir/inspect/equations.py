@@ -25,9 +25,8 @@ from euler_ir.rounding import perturb
 
 NEGLIGIBLE = 2.0**-36
 """Beside an element, or the median one: a difference in f64 that needs no look at what rounding may do."""
-RUNS = 3
-SAFETY = 8
-"""Perturbed runs, and times the largest move in them that a difference may be: as far as rounding explains."""
+SAFETY = 16
+"""Times the move in a perturbed run that a difference may be: as far as rounding explains."""
 _WORST = 64
 """Elements of a difference that are looked at closely, the largest."""
 _FOLDED = 8
@@ -223,9 +222,8 @@ def violations(
     equations.run(leaves, suspicion)
     if not suspicion.found:
         return []
-    moved = [_Moved(suspicion.found) for _ in range(RUNS)]
-    for seed, each in enumerate(moved):
-        equations.run(leaves, each, seed)
+    moved = _Moved(suspicion.found)
+    equations.run(leaves, moved, seed=0)
     order = {equation: position for position, equation in enumerate(equations.every)}
     broken = [suspect.violation for key, suspect in suspicion.found.items() if not _explains(key, suspect, moved)]
     return sorted(broken, key=lambda violation: order[violation.equation])
@@ -304,15 +302,18 @@ class _Moved(Visitor):
             self.found[equation, name] = tuple(each.reshape(-1)[suspect.places] for each in (array, held))
 
 
-def _explains(key: tuple[Equation, Name], suspect: _Suspect, moved: Sequence[_Moved]) -> bool:
-    """Whether rounding explains each difference: both sides, together, move by as much, or become infinite or NaN."""
+def _explains(key: tuple[Equation, Name], suspect: _Suspect, moved: _Moved) -> bool:
+    """Whether rounding explains each difference: one of the sides moves by as much, or becomes infinite or NaN.
+
+    An element that happens to move little may differ by what others, beside their size, move by.
+    """
     reach = np.zeros(suspect.got.shape)
-    for each in moved:
-        for now, before in zip(each.found[key], (suspect.got, suspect.held)):
-            with np.errstate(all="ignore"):
-                move = np.abs(now.astype(np.float64) - before.astype(np.float64))
+    with np.errstate(all="ignore"):
+        for now, before in zip(moved.found[key], (suspect.got, suspect.held)):
+            move = np.abs(now.astype(np.float64) - before.astype(np.float64))
             same = (now == before) | ((now != now) & (before != before))
             reach = np.fmax(reach, np.where(same, 0, np.nan_to_num(move, nan=np.inf)))
-    with np.errstate(all="ignore"):
         distance = np.abs(suspect.got.astype(np.float64) - suspect.held.astype(np.float64))
-    return bool(np.all((distance <= SAFETY * reach) | np.isinf(reach)))
+        size = np.abs(suspect.held.astype(np.float64))
+        usual = np.nan_to_num(np.median(reach / size), nan=0.0, posinf=0.0) * size
+        return bool(np.all((distance <= SAFETY * np.fmax(reach, usual)) | np.isinf(reach)))

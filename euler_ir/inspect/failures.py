@@ -34,13 +34,17 @@ _SECONDS = 120
 
 @dataclass
 class Failure(ABC):
-    """Called with a case, says whether it fails as the first one did that it was called with."""
+    """Called with a case, says whether it fails as the first one did that it was called with.
+
+    ``suspect`` is then the name of a value that was wrong in that one, if it is known.
+    """
 
     text: str
     pipeline: str
     backend: str
     threads: int | None
     wanted: str | None = field(default=None, init=False)
+    suspect: str | None = field(default=None, init=False)
 
     def __call__(self, case: Case) -> bool:
         way = self.way(case)
@@ -68,10 +72,15 @@ class WrongValue(Failure):
     def way(self, case):
         arrays = GivenArrays(dict(case.arrays), (), 0)
         try:
-            found = compare(case.graph, arrays, self.pipeline, self.backend, self.threads)
+            backend = self.backend if self.wanted in (None, self.backend, "results") else None  # a pass alone is wrong
+            found = compare(case.graph, arrays, self.pipeline, backend, self.threads)
         except EulerError:
             return None
-        return next((stage.name for stage in found.stages if stage.divergence is not None), None)
+        wrong = next((stage for stage in found.stages if stage.divergence is not None), None)
+        if wrong is None:
+            return None
+        self.suspect = self.suspect or wrong.divergence.value
+        return wrong.name
 
 
 class Raised(Failure):

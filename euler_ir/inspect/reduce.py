@@ -13,7 +13,7 @@ import numpy as np
 
 from euler_ir.errors import EulerError
 from euler_ir.graph import Value
-from euler_ir.inspect.cases import Case, ends, is_well_formed, part, resized, window, with_arrays, with_attribute
+from euler_ir.inspect.cases import Case, around, ends, is_well_formed, part, resized, window, with_arrays, with_attribute
 from euler_ir.inspect.given_arrays import given_arrays
 
 MOST_RUNS = 1000
@@ -65,15 +65,20 @@ class Reduction:
 
 
 def reduce(
-    case: Case, fails: Fails, most_runs: int = MOST_RUNS, told: Callable[[Progress], None] = lambda progress: None
+    case: Case,
+    fails: Fails,
+    most_runs: int = MOST_RUNS,
+    told: Callable[[Progress], None] = lambda progress: None,
+    suspect: Callable[[], str | None] = lambda: None,
 ) -> Reduction:
     """The smallest case like ``case`` that is found within ``most_runs`` runs of ``fails``; ``told`` hears of progress.
 
-    Raises ValueError when ``case`` does not fail itself.
+    ``suspect`` may name a value that was wrong in the first run: what is around it is tried first. Raises ValueError
+    when ``case`` does not fail itself.
     """
     if not fails(case):
         raise ValueError("the graph does not fail in this way, so there is nothing to reduce")
-    return _Reducer(case, fails, most_runs, told).run()
+    return _Reducer(case, fails, most_runs, told, suspect()).run()
 
 
 class _Spent(Exception):
@@ -81,19 +86,23 @@ class _Spent(Exception):
 
 
 class _Reducer:
-    def __init__(self, case: Case, fails: Fails, most_runs: int, told: Callable[[Progress], None]) -> None:
+    def __init__(
+        self, case: Case, fails: Fails, most_runs: int, told: Callable[[Progress], None], suspect: str | None
+    ) -> None:
         self.before = self.best = case
         self.fails = fails
         self.most_runs = most_runs
         self.told = told
+        self.suspect = suspect
         self.runs = 0
         self.steps: list[Progress] = []
 
     def run(self) -> Reduction:
         interrupted, drawn = False, False
         try:
-            self.step("fewer results", self.fewer_results)
-            self.step("a window of the graph", self.shorter_window)
+            if not self.step("around a wrong value", self.around_suspect):
+                self.step("fewer results", self.fewer_results)
+                self.step("a window of the graph", self.shorter_window)
             while True:
                 size = self.best.size
                 self.step("fewer results", self.fewer_results)
@@ -135,6 +144,11 @@ class _Reducer:
         return True
 
     # -- steps: each says whether it found something -------------------------------------------------------------------
+
+    def around_suspect(self) -> bool:
+        """What makes the suspect, from few operators to many."""
+        depths = (1, 2, 4, 8, 16) if self.suspect is not None else ()
+        return any(self.accepts(lambda: around(self.best, self.suspect, depth)) for depth in depths)
 
     def fewer_results(self) -> bool:
         """Half of the outputs and updates as long as that fails, and then without any that can go."""

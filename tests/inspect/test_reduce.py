@@ -145,3 +145,10 @@ def test_what_raises_is_reduced():
     arrays = {"x": np.ones((9, 4), np.float32), "at": np.array([0, 1, 2])}
     found = reduce(Case(graph, arrays), failure("raises outside of"))
     assert operators(found.case) == ["take"]
+
+
+def test_what_is_around_a_wrong_value_is_tried_first():
+    check = failure("compare", f"default,{Swap.name}")
+    found = reduce(case_of(deep_graph()), check, suspect=lambda: check.suspect)
+    assert operators(found.case) == ["subtract"] and found.steps[0].step == "around a wrong value"
+    assert found.steps[0].runs == 1
