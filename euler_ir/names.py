@@ -11,36 +11,47 @@ from euler_ir.errors import Location
 from euler_ir.ops.definition import OPS
 
 
+_LONGEST_NUMBER = 10
+"""Digits that no counter reaches."""
+
+
 class Names:
     """The names that are taken in a graph. A copy of a graph begins with those of its source, and takes others."""
 
-    __slots__ = ("_last", "_variables")
+    __slots__ = ("_taken", "_numbers", "_variables")
 
     def __init__(self, source: Names | None = None) -> None:
-        # For each taken name the number of the last repeat of it that was looked for.
-        self._last: dict[str, int] = {} if source is None else dict(source._last)
+        self._taken: set[str] = set() if source is None else set(source._taken)
+        # For each name that is repeated the highest number of a repeat so far.
+        self._numbers: dict[str, int] = {} if source is None else dict(source._numbers)
         self._variables: dict[str, dict[int, str]] = {} if source is None else source._variables
 
     def __contains__(self, name: str) -> bool:
-        return name in self._last
+        return name in self._taken
 
     def take(self, name: str) -> str:
-        """``name``, or with ``#2``, ``#3`` ... the first that is free; it is taken now."""
-        number = self._last.get(name)
-        if number is None:
-            self._last[name] = 1
+        """``name`` if it is free, or it with the number behind that of its last repeat; it is taken now."""
+        if name not in self._taken:
+            if "#" in name:
+                self._count(name)
+            self._taken.add(name)
             return name
-        while True:
+        number = self._numbers.get(name, 1) + 1
+        while (repeat := f"{name}#{number}") in self._taken:
             number += 1
-            repeat = f"{name}#{number}"
-            if repeat not in self._last:
-                self._last[name] = number
-                self._last[repeat] = 1
-                return repeat
+        self._numbers[name] = number
+        self._taken.add(repeat)
+        return repeat
+
+    def _count(self, repeat: str) -> None:
+        """Let later repeats have higher numbers than ``repeat``, which somebody wrote."""
+        name, _, number = repeat.rpartition("#")
+        if number.isdecimal() and len(number) < _LONGEST_NUMBER:
+            self._numbers[name] = max(self._numbers.get(name, 1), int(number))
 
     def release(self, name: str) -> None:
         """Let ``name`` be taken again."""
-        del self._last[name]
+        self._taken.remove(name)
 
     def of_line(self, location: Location | None, scope: str, operator: str) -> str:
         """The name of what ``operator`` makes at the user's line: scope, variable and operator, those that there are.
