@@ -7,7 +7,7 @@ import argparse
 from euler_ir.commands.common import add_arrays, add_json, add_target, add_threads, print_json
 from euler_ir.inspect.bisect import VERDICTS, bisect
 from euler_ir.inspect.given_arrays import given_arrays
-from euler_ir.inspect.user_graph import load_function, load_graph
+from euler_ir.inspect.user_graph import UserGraphError, load_function, load_graph
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,10 @@ def run(options: argparse.Namespace) -> int:
     graph = load_graph(options.target)
     arrays = given_arrays(graph, options.inputs, options.state, options.seed)
     is_right = load_function(options.predicate) if options.predicate is not None else None
-    found = bisect(graph, arrays, options.pipeline, is_right, options.backend, options.threads)
+    try:
+        found = bisect(graph, arrays, options.pipeline, is_right, options.backend, options.threads)
+    except ValueError as error:
+        raise UserGraphError(str(error)) from None
     if options.json:
         print_json({"graph": graph.name, "arrays": str(arrays), **found.record()})
     else:

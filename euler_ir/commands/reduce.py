@@ -34,9 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     graph = load_graph(options.target)
     arrays = given_arrays(graph, options.inputs, options.state, options.seed)
-    check = failure(options.check, options.pipeline, options.backend, options.threads)
     told = (lambda progress: None) if options.json else (lambda progress: print(progress, file=sys.stderr))
     try:
+        check = failure(options.check, options.pipeline, options.backend, options.threads)
         found = reduce(Case(graph, arrays.arrays), check, options.runs, told, lambda: check.suspect)
     except ValueError as error:
         raise UserGraphError(f"{options.target}, --check {options.check!r}: {error}") from None

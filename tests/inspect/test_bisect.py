@@ -121,3 +121,6 @@ def test_the_command(capsys, tmp_path):
     assert json.loads(capsys.readouterr().out)["verdict"] in ("right", "pass", "rule")
     assert main(["bisect", str(file), "--predicate", f"{checks}:broken"]) == 2
     assert "ZeroDivisionError" in capsys.readouterr().err
+    checks.write_text("def never(graph):\n    return False\n")
+    assert main(["bisect", str(file), "--predicate", f"{checks}:never"]) == 2
+    assert "before any rewrite" in capsys.readouterr().err

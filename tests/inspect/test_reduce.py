@@ -136,6 +136,8 @@ def test_the_command(capsys, tmp_path):
     assert json.loads(capsys.readouterr().out)["after"]["operators"] <= 40
     assert main([*arguments, "--check", "compare"]) == 2
     assert "nothing to reduce" in capsys.readouterr().err
+    assert main([*arguments, "--check", "explode"]) == 2
+    assert "is no check" in capsys.readouterr().err
 
 
 def test_what_raises_is_reduced():
