@@ -103,8 +103,6 @@ def print_json(record) -> None:
 def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
     """``rows`` in aligned columns, those numbered in ``right`` to the right."""
     widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = (
-        "  ".join(cell.rjust(width) if n in right else cell.ljust(width) for n, (cell, width) in enumerate(zip(row, widths)))
-        for row in rows
-    )
+    aligned = [str.rjust if n in right else str.ljust for n in range(len(widths))]
+    lines = ("  ".join(align(*cell) for align, *cell in zip(aligned, row, widths)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)

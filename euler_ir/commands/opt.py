@@ -25,7 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stop-after", metavar="P", help="stop behind this pass")
     parser.add_argument("--start-from", metavar="P", help="leave out the passes before this one")
     parser.add_argument("--verify-each", action="store_true", help="check the graph after every pass")
-    parser.add_argument("--dump-dir", metavar="DIR", type=Path, help="write the graph there after each pass that changes it")
+    parser.add_argument(
+        "--dump-dir", metavar="DIR", type=Path, help="write the graph there after each pass that changes it"
+    )
     parser.add_argument("--print-changed", action="store_true", help="print the graph so on stderr too")
     parser.add_argument("--time", action="store_true", help="print the time of each pass on stderr")
     parser.add_argument("--locations", action="store_true", help="say the line of your model beside each operator")

@@ -1,4 +1,4 @@
-"""A graph's way down, pass by pass: the time of each, what it made of operators, bytes and FLOPs, the rules it applied."""
+"""A graph's way down, pass by pass: the time of each, what it made of operators, bytes and FLOPs, and its rules."""
 
 from __future__ import annotations
 

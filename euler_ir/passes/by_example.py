@@ -42,7 +42,6 @@ from euler_ir.passes.patterns import (
     show,
 )
 from euler_ir.passes.rewriting import Match, Rule, register
-from euler_ir.text.literals import format_attribute
 
 _DTYPES = {float: DTYPES_OF["float"], int: DTYPES_OF["integer"], bool: DTYPES_OF["bool"]}
 _EXAMPLE_DTYPES = {float: f64, int: i32, bool: bool_}
@@ -314,7 +313,9 @@ class _PatternReader:
         missing = [argument.name for argument in self.example.arguments if argument.kind != "attribute"]
         missing = [name for name in missing if name not in found]
         if missing:
-            raise self.example._error(f"{missing[0]!r} is not in {show(pattern)}", "what comes before names every argument")
+            raise self.example._error(
+                f"{missing[0]!r} is not in {show(pattern)}", "what comes before names every argument"
+            )
         return Apply(pattern.names, pattern.operands, False, pattern.index)
 
     def read(self, value: Value) -> Pattern:
@@ -355,6 +356,8 @@ def _needs_a_look(part: Pattern) -> bool:
 
 
 def _attribute_difference(found: Op, wanted: Op) -> str | None:
+    from euler_ir.text.literals import format_attribute  # where it is used: importing euler_ir needs no text form
+
     for name, kind in found.definition.attributes.items():
         if attribute_key(found.attributes[name]) != attribute_key(wanted.attributes[name]):
             texts = (format_attribute(kind, op.attributes[name]) for op in (found, wanted))

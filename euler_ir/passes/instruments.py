@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from euler_ir.errors import VerifyError
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.passes.cost import Cost, cost
-from euler_ir.text.resources import write_text
 from euler_ir.verify import verify
 
 if TYPE_CHECKING:
@@ -134,6 +133,8 @@ class Dump(Instrument):
             self._write(pass_.name, text)
 
     def _write(self, name: str, text: str) -> None:
+        from euler_ir.text.resources import write_text  # where it is used: importing euler_ir needs no text form
+
         self.folder.mkdir(parents=True, exist_ok=True)
         write_text(self.folder / f"{self._number:03}_{name}.eir", text)
         self._text = text

@@ -47,7 +47,9 @@ class Pass(ABC):
         if not isinstance(name, str) or not name:
             raise PassError(f"pass {cls.__qualname__} has no name", hint='write `name = "my-pass"` into the class')
         if not (vars(cls).get("__doc__") or "").strip():
-            raise PassError(f"pass {name!r} has no docstring", hint="its first line is what `euler-ir passes` says of it")
+            raise PassError(
+                f"pass {name!r} has no docstring", hint="its first line is what `euler-ir passes` says of it"
+            )
         numerics = vars(cls).get("numerics", "exact")
         if isinstance(numerics, str) and numerics not in NUMERICS:
             raise PassError(f"pass {name!r}: {numerics!r} is not one of {', '.join(NUMERICS)}")

@@ -1,6 +1,6 @@
 """Patterns are data: what to look for in a graph. Matching binds each part of one to a value, or notes why it cannot.
 
-    Apply(("multiply",), (Anything("x"), Number(1)))      x * 1
+Apply(("multiply",), (Anything("x"), Number(1)))      x * 1
 """
 
 from __future__ import annotations
@@ -363,7 +363,11 @@ def _one_difference(pattern: Pattern, other: Pattern) -> int | None:
 def _is_same(pattern: Pattern, other: Pattern) -> bool:
     if isinstance(pattern, Apply) and isinstance(other, Apply):
         alike = (pattern.names, pattern.once, pattern.index) == (other.names, other.once, other.index)
-        return alike and len(pattern.operands) == len(other.operands) and all(map(_is_same, pattern.operands, other.operands))
+        return (
+            alike
+            and len(pattern.operands) == len(other.operands)
+            and all(map(_is_same, pattern.operands, other.operands))
+        )
     if isinstance(pattern, Anything) and isinstance(other, Anything):
         return (pattern.name, pattern.dtypes) == (other.name, other.dtypes)
     if isinstance(pattern, Number) and isinstance(other, Number):

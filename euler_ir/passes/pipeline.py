@@ -1,7 +1,7 @@
 """Pipelines: the passes between the user's graph and fusion in their order, and any list of passes as text.
 
-    pipeline = "none" or entry, entry, ...      an entry is a pass or a preset, which stands for all of its passes
-    pass     = name or name{option=value, ...}  see ``options`` for values
+pipeline = "none" or entry, entry, ...      an entry is a pass or a preset, which stands for all of its passes
+pass     = name or name{option=value, ...}  see ``options`` for values
 """
 
 from __future__ import annotations
@@ -119,7 +119,12 @@ def find_pass(pipeline: Sequence[Pass], name: str) -> int:
 
 
 _TOKENS = re.compile(
-    r"""(?P<space>\s+)|(?P<word>[A-Za-z0-9_.+-]+)|(?P<string>"(?:[^"\\]|\\.)*")|(?P<empty>\{\})|(?P<mark>[{},=|])|(?P<strange>.)""",
+    r"""(?P<space>\s+)
+    |(?P<word>[A-Za-z0-9_.+-]+)
+    |(?P<string>"(?:[^"\\]|\\.)*")
+    |(?P<empty>\{\})
+    |(?P<mark>[{},=|])
+    |(?P<strange>.)""",
     re.VERBOSE | re.DOTALL,
 )
 

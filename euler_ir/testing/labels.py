@@ -73,7 +73,7 @@ def further_from_real(
 
 
 def _is_further(before, after, real) -> bool:
-    """Whether ``after`` is further from ``real`` than ``before`` is, by more than NEAR units; never where that is NaN."""
+    """Whether ``after`` is further from ``real`` than ``before`` is, by more than NEAR units; no where that is NaN."""
     one, other = float(before), float(after)
     if one == other or real != real:
         return False

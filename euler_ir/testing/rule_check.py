@@ -72,7 +72,9 @@ def check_rule(rule: Rule | str, instances: int = INSTANCES, seed: int = 0) -> R
                     f"it makes\n{after}"
                 )
     if graphs < LEAST:
-        raise RuleCheckFailure(f"the pattern of rule {rule.name!r} gives {graphs} graphs: say with `sample` how to make one")
+        raise RuleCheckFailure(
+            f"the pattern of rule {rule.name!r} gives {graphs} graphs: say with `sample` how to make one"
+        )
     if not changed and rule.numerics not in ("exact", "better"):
         raise RuleCheckFailure(f"rule {rule.name!r} changed no bit in {sets} sets of inputs: is it not exact?")
     return RuleCheck(rule, graphs, sets, changed)

@@ -1,7 +1,7 @@
 """Graphs on which a rule fires, made from its pattern: random types, shapes, attributes and constants.
 
-A rule by example says itself how such a graph is made, and so does one that comes with a ``sample``; of others each part
-of the pattern is drawn, operand by operand. What the operators refuse, and what the rule's guard does, is drawn again.
+A rule by example says itself how such a graph is made, and so does one that comes with a ``sample``; of others each
+part of the pattern is drawn, operand by operand. What operators refuse, and what the rule's guard does, is drawn again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules by example: what is matched in every dtype, attribute and order, what is refused and why, what is ill defined."""
+"""Rules by example: what is matched in every dtype, attribute and order, what is refused and why, what is senseless."""
 
 import numpy as np
 import pytest
@@ -122,7 +122,7 @@ def test_numbers_and_guards():
         return x / c, x * (1 / c)
 
     found = rewrite(graph_of(lambda x: x / 4, F16), [rule])
-    assert 'constant {value = 0.25} : f16' in str(found) and "= divide" not in str(found)
+    assert "constant {value = 0.25} : f16" in str(found) and "= divide" not in str(found)
     assert not fires(rule, lambda x: x / 3, F32)
     assert not fires(rule, lambda x, y: x / y, F32, F32)
     assert not fires(rule, lambda x: 2 / x, F32)

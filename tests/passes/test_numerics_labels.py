@@ -119,4 +119,6 @@ def test_real_numbers_keep_what_floats_lose():
     found = real_results(graph, {"x": points}, numbers=[0.1])
     assert [float(value) for value in found] == pytest.approx(exact, rel=1e-14)
     rounded = real_results(graph, {"x": points})
-    assert [float(value) for value in rounded] == pytest.approx(np.array(exact) * float(np.float32(0.1)) * 10, rel=1e-14)
+    assert [float(value) for value in rounded] == pytest.approx(
+        np.array(exact) * float(np.float32(0.1)) * 10, rel=1e-14
+    )

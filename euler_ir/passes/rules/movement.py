@@ -133,7 +133,9 @@ MOVEMENT = register(
     Rule("flip-nothing", "exact", "flip of axes of size 1 = x", apply("flip", X), the_value_x, _flips_something),
     Rule("flip-back", "exact", "flip(flip(x)) = x", apply("flip", apply("flip", X)), the_value_x, _flips_otherwise),
     Rule("concatenate-one", "exact", "concatenate([x]) = x", apply("concatenate", X), the_value_x),
-    Rule("reshape-reshape", "exact", "two reshapes are one", apply("reshape", apply("reshape", X)), the_value_x_reshaped),
+    Rule(
+        "reshape-reshape", "exact", "two reshapes are one", apply("reshape", apply("reshape", X)), the_value_x_reshaped
+    ),
     Rule(
         "transpose-transpose",
         "exact",
