@@ -185,10 +185,10 @@ class _Search:
         named = [(f"{label} {name!r}", value) for label, values in ends for name, value in values.items()]
         bad = {name: births for name, value in named if (births := self.reaching(value))}
         reached = functools.reduce(operator.or_, bad.values(), 0)
-        real = [n for n, birth in enumerate(self.births) if self.counts(birth) and reached & _bit(n)]
+        real = [n for n, birth in enumerate(self.births) if self.counts(birth) and reached & _bit_of(n)]
         first = None
         if real:
-            name = next(name for name, births in bad.items() if births & _bit(real[0]))
+            name = next(name for name, births in bad.items() if births & _bit_of(real[0]))
             first = self.with_path(real[0], name, dict(named)[name])
         told = {birth.value for n in real for birth in (self.births[n], *self.births[n].earlier)}
         masked = [birth for birth in self.births if birth.value not in told and self.counts(birth)]
@@ -242,7 +242,7 @@ class _Search:
             if op.definition.family == "leaf":
                 origins[born] = _bit(MOST + 1)
                 continue
-            origins[born] = _bit(min(len(self.births), MOST))
+            origins[born] = _bit_of(len(self.births))
             self.births.append(self.born(value, array, born, read))
             self.born_in.append(op)
         if op.definition.has_identity:
@@ -295,9 +295,16 @@ class _Search:
     def with_path(self, birth: int, name: str, value: Value) -> BadValue:
         """The birth, with the values between it and the result ``name``, which is ``value``."""
         path = [value]
-        while path[-1].op is not self.born_in[birth]:
-            path.append(next(each for each in path[-1].op.operands if self.carries.get(each, 0) & _bit(birth)))
+        while carrying := [each for each in path[-1].op.operands if self.carries.get(each, 0) & _bit_of(birth)]:
+            path.append(carrying[0])
+        if self.born_in[birth] is not path[-1].op:  # one that shares its bit
+            birth = self.born_in.index(path[-1].op)
         return replace(self.births[birth], reaches=name, path=tuple(f"%{each.name}" for each in reversed(path)))
+
+
+def _bit_of(birth: int) -> int:
+    """The bit of birth number ``birth``; those from MOST on share one."""
+    return _bit(min(birth, MOST))
 
 
 def _bit(number: int) -> int:

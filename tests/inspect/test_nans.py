@@ -83,6 +83,15 @@ def test_a_nan_that_another_one_covers_is_not_masked():
     assert (found.first.operation.split(" = ")[1].split()[0], found.others, found.masked) == ("log", 1, ())
 
 
+def test_more_of_them_than_are_told_apart():
+    with ei.Graph("many") as graph:
+        x = ei.input("x", (2,))
+        masked = [ei.where(x > 0, ei.log(x - number), 0.0) for number in range(70)]
+        ei.output(y=sum(masked[1:], masked[0]), z=ei.sqrt(x).named("last"))
+    found = find_nans(graph, {"x": f32(100, -1)})
+    assert found.first.value == "last" and found.results == ("output 'z'",)
+
+
 def test_bad_leaves_are_told():
     with ei.Graph("leaves") as graph:
         x, w = ei.input("x", (2,)), ei.parameter("w", (2,), ei.initializers.Zeros())
