@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from euler_ir.commands.common import add_arrays, add_json, add_target, add_threads, print_json
-from euler_ir.inspect.bisect import VERDICTS, bisect
 from euler_ir.inspect.given_arrays import given_arrays
+from euler_ir.inspect.numerics.bisect import VERDICTS, bisect
 from euler_ir.inspect.user_graph import UserGraphError, load_function, load_graph
 
 

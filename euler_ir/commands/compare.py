@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from euler_ir.commands.common import add_arrays, add_json, add_target, add_threads, print_json
-from euler_ir.inspect.compare import Comparison, StageNumbers, ValueNumbers, compare
-from euler_ir.inspect.elements import place_text
 from euler_ir.inspect.given_arrays import given_arrays
+from euler_ir.inspect.numerics.compare import Comparison, StageNumbers, ValueNumbers, compare
+from euler_ir.inspect.numerics.elements import place_text
 from euler_ir.inspect.user_graph import load_graph
 
 BACKENDS = ("cpu", "reference", "none")

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 
 from euler_ir.commands.common import add_json, add_target, print_json
-from euler_ir.inspect.compare import compare
 from euler_ir.inspect.explorer.collect import explore
 from euler_ir.inspect.given_arrays import given_arrays
+from euler_ir.inspect.numerics.compare import compare
 from euler_ir.inspect.profile import profile
 from euler_ir.inspect.user_graph import load_graph
 

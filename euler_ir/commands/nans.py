@@ -6,7 +6,7 @@ import argparse
 
 from euler_ir.commands.common import add_arrays, add_json, add_target, print_json
 from euler_ir.inspect.given_arrays import given_arrays
-from euler_ir.inspect.nans import NanReport, find_nans
+from euler_ir.inspect.numerics.nans import NanReport, find_nans
 from euler_ir.inspect.user_graph import load_graph
 
 

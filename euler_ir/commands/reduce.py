@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from euler_ir.commands.common import add_arrays, add_json, add_target, add_threads, count, print_json
-from euler_ir.inspect.cases import Case
-from euler_ir.inspect.failures import CHECKS, failure, save_case
 from euler_ir.inspect.given_arrays import given_arrays
-from euler_ir.inspect.reduce import MOST_RUNS, reduce
+from euler_ir.inspect.numerics.cases import Case
+from euler_ir.inspect.numerics.failures import CHECKS, failure, save_case
+from euler_ir.inspect.numerics.reduce import MOST_RUNS, reduce
 from euler_ir.inspect.user_graph import UserGraphError, load_graph
 
 

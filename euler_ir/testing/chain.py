@@ -13,7 +13,7 @@ from euler_ir.compiler import Executable, compile
 from euler_ir.dtypes import as_dtype
 from euler_ir.graph import Graph
 from euler_ir.graph_equality import structurally_equal
-from euler_ir.inspect.agreement import Agreement
+from euler_ir.inspect.numerics.agreement import Agreement
 from euler_ir.loops.parser import parse_kernel
 from euler_ir.loops.printer import print_kernel
 from euler_ir.loops.verify import verify_kernel
@@ -66,8 +66,8 @@ def check_chain(graph: Graph, leaves: Mapping[str, np.ndarray], passes: Sequence
     rematerialized that can be; machine code on one thread, and on two.
 
     A pass that says that it is exact keeps every bit, NaN for NaN, and so do two threads beside one; what rounds in
-    another way is as near to the interpreter as rounding explains (see `inspect.agreement`). Raises ExecutionError when
-    the interpreter itself refuses the graph or its leaves.
+    another way is as near to the interpreter as rounding explains (see `inspect.numerics.agreement`). Raises
+    ExecutionError when the interpreter itself refuses the graph or its leaves.
     """
     agreement = Agreement(graph, leaves)
     with _link("rules and text"):

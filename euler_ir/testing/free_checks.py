@@ -11,7 +11,7 @@ from euler_ir.dtypes import as_dtype
 from euler_ir.errors import EulerError, ParseError
 from euler_ir.graph import Graph
 from euler_ir.graph_equality import structurally_equal
-from euler_ir.inspect.agreement import Agreement
+from euler_ir.inspect.numerics.agreement import Agreement
 from euler_ir.inspect.program_file import parse_program
 from euler_ir.passes.meaning import difference
 from euler_ir.passes.numerics import is_within

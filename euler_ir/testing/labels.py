@@ -10,7 +10,7 @@ import numpy as np
 from euler_ir import interpreter
 from euler_ir.dtypes import as_dtype
 from euler_ir.graph import Graph
-from euler_ir.inspect.agreement import Agreement
+from euler_ir.inspect.numerics.agreement import Agreement
 from euler_ir.passes.meaning import difference
 from euler_ir.testing.real_numbers import real_results
 

@@ -5,15 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
+from test_page import HOSTILE, hostile_graph
+from test_record import stage_texts
 
-from euler_ir.inspect.compare import compare
 from euler_ir.inspect.explorer.collect import explore
 from euler_ir.inspect.explorer.page import page
 from euler_ir.inspect.given_arrays import given_arrays
+from euler_ir.inspect.numerics.compare import compare
 from euler_ir.inspect.user_graph import load_graph
 from euler_ir.text import parse_graph
-from test_page import HOSTILE, hostile_graph
-from test_record import stage_texts
 
 ROOT = Path(__file__).parents[2]
 MLP = f"{ROOT / 'examples' / 'mlp.py'}:train_graph"

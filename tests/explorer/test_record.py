@@ -5,21 +5,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_deltas import spliced
 
 import euler_ir as ei
 from euler_ir.compiler import lower
-from euler_ir.inspect.compare import compare
 from euler_ir.inspect.dump import dump
 from euler_ir.inspect.explorer.collect import explore
 from euler_ir.inspect.fusion import fusion
 from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.memory import memory
+from euler_ir.inspect.numerics.compare import compare
 from euler_ir.inspect.profile import profile
 from euler_ir.inspect.user_graph import load_graph
 from euler_ir.plan.work import work_of
 from euler_ir.text import parse_graph
 from models.gpt2 import GPT2Config, train_graph
-from test_deltas import spliced
 
 ROOT = Path(__file__).parents[2]
 MLP = f"{ROOT / 'examples' / 'mlp.py'}:train_graph"

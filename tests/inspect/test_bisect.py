@@ -9,7 +9,7 @@ from test_compare import wrong_subtraction
 
 import euler_ir as ei
 from euler_ir.cli import main
-from euler_ir.inspect.bisect import bisect
+from euler_ir.inspect.numerics.bisect import bisect
 from euler_ir.loops import lower
 from euler_ir.loops.kernel import Compute
 from euler_ir.passes import PIPELINE

@@ -10,8 +10,8 @@ import euler_ir as ei
 from euler_ir.backends import reference
 from euler_ir.backends.cpu import scalar_ops
 from euler_ir.cli import main
-from euler_ir.inspect.compare import compare
 from euler_ir.inspect.given_arrays import GivenArrays
+from euler_ir.inspect.numerics.compare import compare
 from euler_ir.passes import PIPELINE
 from euler_ir.passes.cse import MergeEqual
 from euler_ir.testing import random_graph

@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 import euler_ir as ei
 from euler_ir import interpreter
 from euler_ir.cli import main
-from euler_ir.inspect.nans import find_nans
+from euler_ir.inspect.numerics.nans import find_nans
 from euler_ir.testing import random_graph
 
 

@@ -10,9 +10,9 @@ from test_compare import wrong_subtraction
 
 import euler_ir as ei
 from euler_ir.cli import main
-from euler_ir.inspect.cases import Case, resized, window
-from euler_ir.inspect.failures import failure
-from euler_ir.inspect.reduce import reduce
+from euler_ir.inspect.numerics.cases import Case, resized, window
+from euler_ir.inspect.numerics.failures import failure
+from euler_ir.inspect.numerics.reduce import reduce
 from euler_ir.interpreter import run
 from euler_ir.text import parse_graph
 from euler_ir.verify import verify

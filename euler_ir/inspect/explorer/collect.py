@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from euler_ir.compiler import lower
 from euler_ir.graph import Graph
-from euler_ir.inspect.compare import Comparison
 from euler_ir.inspect.explorer.costs import divided_costs
 from euler_ir.inspect.explorer.decisions import fusion_record, memory_record
 from euler_ir.inspect.explorer.generated import code_record
@@ -18,6 +17,7 @@ from euler_ir.inspect.explorer.tables import Places, Values
 from euler_ir.inspect.fusion import fusion_of
 from euler_ir.inspect.history import History
 from euler_ir.inspect.memory import memory_of
+from euler_ir.inspect.numerics.compare import Comparison
 from euler_ir.inspect.profile import Profile
 from euler_ir.passes.instruments import Snapshots
 from euler_ir.plan.footprint import footprint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from euler_ir.inspect.compare import Comparison, ValueNumbers
+from euler_ir.inspect.numerics.compare import Comparison, ValueNumbers
 
 
 def numerics_record(found: Comparison, numbers: Mapping[str, int]) -> dict:

@@ -13,8 +13,18 @@ import numpy as np
 
 from euler_ir.errors import EulerError
 from euler_ir.graph import Value
-from euler_ir.inspect.cases import Case, around, ends, is_well_formed, part, resized, window, with_arrays, with_attribute
 from euler_ir.inspect.given_arrays import given_arrays
+from euler_ir.inspect.numerics.cases import (
+    Case,
+    around,
+    ends,
+    is_well_formed,
+    part,
+    resized,
+    window,
+    with_arrays,
+    with_attribute,
+)
 
 MOST_RUNS = 1000
 """How many smaller cases are tried, unless another bound is given."""

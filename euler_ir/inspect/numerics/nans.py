@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from euler_ir.graph import Graph, Op, Value
-from euler_ir.inspect.causes import cause
-from euler_ir.inspect.elements import Operand, as_json, operands_read, parts_read, place_text, shown
-from euler_ir.inspect.origins import MOST, Origins, inherited, union
+from euler_ir.inspect.numerics.causes import cause
+from euler_ir.inspect.numerics.elements import Operand, as_json, operands_read, parts_read, place_text, shown
+from euler_ir.inspect.numerics.origins import MOST, Origins, inherited, union
 from euler_ir.interpreter import apply, leaf
 from euler_ir.text.printer import op_text
 from euler_ir.verify import verify

@@ -9,7 +9,7 @@ import numpy as np
 
 from euler_ir.dtypes import DType
 from euler_ir.graph import Op
-from euler_ir.inspect.elements import Part, shown
+from euler_ir.inspect.numerics.elements import Part, shown
 
 _OPPOSITE = "infinities of opposite signs are added"
 

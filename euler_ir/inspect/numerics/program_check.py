@@ -10,11 +10,11 @@ import numpy as np
 from euler_ir.compiler import Stages
 from euler_ir.dtypes import as_dtype
 from euler_ir.graph import Graph, Value
-from euler_ir.inspect.divergence import Divergence, divergence
-from euler_ir.inspect.elements import Operand, operands_read
 from euler_ir.inspect.given_arrays import GivenArrays
-from euler_ir.inspect.judge import Difference, Judge
-from euler_ir.inspect.observe import Observed, Writer, observe, run_plan
+from euler_ir.inspect.numerics.divergence import Divergence, divergence
+from euler_ir.inspect.numerics.elements import Operand, operands_read
+from euler_ir.inspect.numerics.judge import Difference, Judge
+from euler_ir.inspect.numerics.observe import Observed, Writer, observe, run_plan
 from euler_ir.rounding import Results
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from euler_ir.compiler import Stages, lower
 from euler_ir.graph import Graph, Value
-from euler_ir.inspect.divergence import Divergence, of_passes
 from euler_ir.inspect.given_arrays import GivenArrays
-from euler_ir.inspect.judge import Judge
-from euler_ir.inspect.observe import observe
-from euler_ir.inspect.program_check import check_program, known_arrays
+from euler_ir.inspect.numerics.divergence import Divergence, of_passes
+from euler_ir.inspect.numerics.judge import Judge
+from euler_ir.inspect.numerics.observe import observe
+from euler_ir.inspect.numerics.program_check import check_program, known_arrays
 from euler_ir.loops.kernel import Kernel
 from euler_ir.passes.instruments import Limit
 from euler_ir.passes.manager import Pass

@@ -10,11 +10,11 @@ import numpy as np
 
 from euler_ir.dtypes import DType, accumulation_dtype
 from euler_ir.graph import Graph, Op, Value
-from euler_ir.inspect.exact import apply_exactly, widen_array
-from euler_ir.inspect.measure import root_mean_square
+from euler_ir.inspect.numerics.exact import apply_exactly, widen_array
+from euler_ir.inspect.numerics.measure import root_mean_square
 from euler_ir.interpreter import apply
-from euler_ir.rounding import moved as moved_by
 from euler_ir.rounding import SUMS, error_bound, random_signs, reach
+from euler_ir.rounding import moved as moved_by
 
 RUNS, MORE_RUNS = 3, 48
 """Perturbed runs: few first, more where these do not explain a difference."""

@@ -17,9 +17,9 @@ import numpy as np
 from euler_ir.dtypes import DType, f64
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.graph_equality import attributes_key
-from euler_ir.inspect.elements import Operand, operands_read
-from euler_ir.inspect.exact import apply_exactly, widen_array
-from euler_ir.inspect.measure import root_mean_square
+from euler_ir.inspect.numerics.elements import Operand, operands_read
+from euler_ir.inspect.numerics.exact import apply_exactly, widen_array
+from euler_ir.inspect.numerics.measure import root_mean_square
 from euler_ir.interpreter import leaf
 from euler_ir.rounding import SUMS, perturb
 

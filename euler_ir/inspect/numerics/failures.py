@@ -12,10 +12,10 @@ from pathlib import Path
 
 from euler_ir.compiler import lower
 from euler_ir.errors import EulerError
-from euler_ir.inspect.cases import Case
-from euler_ir.inspect.compare import compare
 from euler_ir.inspect.given_arrays import GivenArrays
-from euler_ir.inspect.observe import run_plan
+from euler_ir.inspect.numerics.cases import Case
+from euler_ir.inspect.numerics.compare import compare
+from euler_ir.inspect.numerics.observe import run_plan
 from euler_ir.inspect.tensor_file import write_tensors
 from euler_ir.passes.pipeline import parse_pipeline
 from euler_ir.text.printer import print_graph

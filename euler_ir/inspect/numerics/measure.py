@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 
 from euler_ir.dtypes import DType
-from euler_ir.inspect.elements import as_json
-from euler_ir.inspect.exact import widen_array
+from euler_ir.inspect.numerics.elements import as_json
+from euler_ir.inspect.numerics.exact import widen_array
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ import numpy as np
 from euler_ir.compiler import lower
 from euler_ir.dtypes import f64
 from euler_ir.graph import Graph, Op, Value
-from euler_ir.inspect.divergence import Divergence, of_violations
-from euler_ir.inspect.equations import Equations, Visitor, violations
 from euler_ir.inspect.given_arrays import GivenArrays
-from euler_ir.inspect.measure import Error, error_of
-from euler_ir.inspect.program_check import ProgramCheck, check_program
+from euler_ir.inspect.numerics.divergence import Divergence, of_violations
+from euler_ir.inspect.numerics.equations import Equations, Visitor, violations
+from euler_ir.inspect.numerics.measure import Error, error_of
+from euler_ir.inspect.numerics.program_check import ProgramCheck, check_program
 from euler_ir.interpreter import apply, leaf
 from euler_ir.passes.instruments import Snapshots
 from euler_ir.passes.manager import Pass

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from euler_ir.graph import Graph, Op, Value
-from euler_ir.inspect.elements import Operand, as_json, place_text, shown
-from euler_ir.inspect.equations import Equations, Violation, violations
 from euler_ir.inspect.given_arrays import GivenArrays
+from euler_ir.inspect.numerics.elements import Operand, as_json, place_text, shown
+from euler_ir.inspect.numerics.equations import Equations, Violation, violations
 from euler_ir.text.printer import op_text
 
 
