@@ -248,7 +248,7 @@ def compile(
     """Compile ``graph`` for ``backend``: 'cpu' (LLVM) or 'reference' (the same plan run in numpy, slow).
 
     ``threads`` is the number of worker threads of the CPU backend, by default all cores; results do not depend on it.
-    ``passes`` are those to run, in order, as text such as ``"my-pass,default"`` or as passes of ``euler_ir.passes``; put
+    ``passes`` are those to run, in order, as text such as ``"my-pass,default"``, or passes of ``euler_ir.passes``; put
     yours among or before ``PIPELINE``.
     ``memory_budget`` bounds in bytes what a call needs, but for the threads' scratch memory: parameters, state, inputs,
     outputs, constants, and the arena of intermediate tensors (see ``Executable.memory``). To stay below it values are

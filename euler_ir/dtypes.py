@@ -88,7 +88,7 @@ _FROM_NUMPY = {numpy_dtype: DTYPES[name] for name, numpy_dtype in _NUMPY.items()
 
 
 def as_dtype(value) -> DType:
-    """The DType of a name ('f32' or numpy's 'float32'), a DType, or a numpy dtype. Raises DTypeError for anything else."""
+    """The DType of a name ('f32' or numpy's 'float32'), a DType, or a numpy dtype. Raises DTypeError for all else."""
     if isinstance(value, DType):
         return value
     if isinstance(value, str) and value in DTYPES:

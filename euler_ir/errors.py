@@ -102,7 +102,7 @@ class PassError(EulerError):
 
 
 class VerifyError(EulerError):
-    """A graph, kernel or plan that breaks a rule of its level; ``subject`` is the part that does, where one is known."""
+    """A graph, kernel or plan that breaks a rule of its level; ``subject`` is the part that does, where it is known."""
 
     def __init__(self, message: str, *, subject: object = None, **rest) -> None:
         super().__init__(message, **rest)

@@ -141,7 +141,8 @@ class Index:
 
     def __floordiv__(self, divisor: int) -> Index:
         multiple, rest = self._split(divisor)
-        quotient = Index(tuple((atom, factor // divisor) for atom, factor in multiple.terms), multiple.constant // divisor)
+        terms = tuple((atom, factor // divisor) for atom, factor in multiple.terms)
+        quotient = Index(terms, multiple.constant // divisor)
         low, high = rest.bounds
         if low // divisor == high // divisor:
             return quotient + low // divisor
@@ -178,7 +179,7 @@ class Index:
         return Index(multiple, self.constant - part), Index(rest, part)
 
     def _coarsened(self, divisor: int) -> tuple[int, Index, Index] | None:
-        """This as ``unit * units + remainder`` where ``unit`` divides ``divisor`` and 0 <= remainder < unit, if it can be.
+        """This as ``unit * units + remainder`` where ``unit`` divides ``divisor`` and 0 <= remainder < unit, or None.
 
         Then the remainder has no say in the quotient: ``(512 m + k) // 65536`` is ``m // 128`` when ``0 <= k < 512``.
         """

@@ -233,5 +233,5 @@ class Dropout(Module):
 
     def forward(self, x: Value, seed: Value | int | None = None, step: Value | int | None = None) -> Value:
         if (seed is None) != (step is None):
-            raise ValueError("dropout needs a seed and a step: with one of them alone every call drops the same elements")
+            raise ValueError("dropout needs a seed and a step: with one alone every call drops the same elements")
         return x if seed is None else dropout(x, self.rate, seed, step)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from euler_ir.commands.common import add_arrays, add_json, add_target, add_threads, print_json
+from euler_ir.commands.common import add_arrays, add_json, add_pipeline, add_target, add_threads, print_json
 from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.numerics.bisect import VERDICTS, bisect
-from euler_ir.inspect.user_graph import UserGraphError, load_function, load_graph
+from euler_ir.inspect.user_graph import UserGraphError, load_files, load_function, load_graph
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_arrays(parser)
     parser.add_argument("--backend", choices=("cpu", "reference"), default="cpu", help="whose program (default: cpu)")
     add_threads(parser)
-    parser.add_argument("--pipeline", default="default", help="the passes (default: those of compile)")
+    add_pipeline(parser)
     parser.add_argument(
         "--predicate",
         metavar="FILE.py:function",
@@ -31,11 +31,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    load_files(options.load)
     graph = load_graph(options.target)
     arrays = given_arrays(graph, options.inputs, options.state, options.seed)
     is_right = load_function(options.predicate) if options.predicate is not None else None
     try:
-        found = bisect(graph, arrays, options.pipeline, is_right, options.backend, options.threads)
+        found = bisect(graph, arrays, options.passes, is_right, options.backend, options.threads)
     except ValueError as error:
         raise UserGraphError(str(error)) from None
     if options.json:

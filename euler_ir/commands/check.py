@@ -9,7 +9,9 @@ from euler_ir.commands.common import add_json, print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Compare the gradient of every operator, compiled and interpreted, with finite differences in f64."
+    parser.description = (
+        "Compare the gradient of every operator, compiled and interpreted, with finite differences in f64."
+    )
     add_json(parser)
 
 

@@ -48,20 +48,12 @@ def add_arrays(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state", metavar="STATE.safetensors", type=Path, help="parameters and state, by name: a checkpoint, for one"
     )
-    parser.add_argument("--seed", type=seed, default=0, help="of all that is not given (default: %(default)s)")
+    parser.add_argument("--seed", type=count_or_zero, default=0, help="of all that is not given (default: %(default)s)")
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
     """The number of worker threads of the CPU backend."""
     parser.add_argument("--threads", type=count, help="worker threads of the backend cpu (default: all cores)")
-
-
-def seed(text: str) -> int:
-    """An argument that is a number of 0 or more."""
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"must be 0 or more, not {number}")
-    return number
 
 
 def add_pipeline(parser: argparse.ArgumentParser, what: str = "the passes to run") -> None:
@@ -73,7 +65,7 @@ def add_pipeline(parser: argparse.ArgumentParser, what: str = "the passes to run
 
 
 def add_load(parser: argparse.ArgumentParser) -> None:
-    """``--load`` for files that define passes and rules; ``load_files`` imports them."""
+    """``--load`` for files that define passes and rules; ``inspect.user_graph.load_files`` imports them."""
     parser.add_argument(
         "--load", metavar="FILE.py", action="append", default=[], help="import passes and rules from this file first"
     )

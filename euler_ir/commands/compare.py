@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from euler_ir.commands.common import add_arrays, add_json, add_target, add_threads, print_json
+from euler_ir.commands.common import add_arrays, add_json, add_pipeline, add_target, add_threads, print_json
 from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.numerics.compare import Comparison, StageNumbers, ValueNumbers, compare
 from euler_ir.inspect.numerics.elements import place_text
-from euler_ir.inspect.user_graph import load_graph
+from euler_ir.inspect.user_graph import load_files, load_graph
 
 BACKENDS = ("cpu", "reference", "none")
 
@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--backend", choices=BACKENDS, default="cpu", help="whose program, none for the passes alone (default: cpu)"
     )
     add_threads(parser)
-    parser.add_argument("--pipeline", default="default", help="the passes (default: those of compile)")
+    add_pipeline(parser)
     parser.add_argument(
         "--tolerance",
         type=float,
@@ -36,10 +36,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    load_files(options.load)
     graph = load_graph(options.target)
     arrays = given_arrays(graph, options.inputs, options.state, options.seed)
     backend = None if options.backend == "none" else options.backend
-    found = compare(graph, arrays, options.pipeline, backend, options.threads, options.tolerance)
+    found = compare(graph, arrays, options.passes, backend, options.threads, options.tolerance)
     if options.json:
         print_json(found.record())
     else:

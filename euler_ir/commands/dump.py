@@ -18,7 +18,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"stages, from your model downwards:\n{stages}"
     add_target(parser)
     parser.add_argument("--stage", choices=STAGES, required=True, help="what to print, see below")
-    parser.add_argument("-o", "--out", metavar="OUT", type=Path, help="write to this file instead; data of large constants go beside an OUT that ends in .eir")
+    parser.add_argument(
+        "-o",
+        "--out",
+        metavar="OUT",
+        type=Path,
+        help="write to this file instead; data of large constants go beside an OUT that ends in .eir",
+    )
     parser.add_argument("--locations", action="store_true", help="say the line of your model beside each operator")
     add_json(parser)
     parser.set_defaults(refuse=parser.error)

@@ -9,7 +9,7 @@ from pathlib import Path
 from euler_ir.commands.common import add_json, add_pipeline, add_target, print_json
 from euler_ir.graph import Graph
 from euler_ir.inspect.stages import stages_of
-from euler_ir.inspect.user_graph import load_file, load_graph
+from euler_ir.inspect.user_graph import load_files, load_graph
 from euler_ir.passes import Count, Dump, Instrument, PassManager, Pipeline, Snapshots, Timing, Verify, parse_pipeline
 from euler_ir.passes.fused_printer import print_fused
 from euler_ir.passes.pipeline import find_pass
@@ -36,8 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    for file in options.load:
-        load_file(file)
+    load_files(options.load)
     graph = load_graph(options.target)  # first, since a Python file may define passes and rules too
     pipeline = parse_pipeline(options.passes)
     first = find_pass(pipeline, options.start_from) if options.start_from else 0

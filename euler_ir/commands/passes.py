@@ -6,7 +6,7 @@ import argparse
 
 from euler_ir.commands.common import add_json, add_load, print_json, table
 from euler_ir.inspect import catalogue
-from euler_ir.inspect.user_graph import load_file
+from euler_ir.inspect.user_graph import load_files
 from euler_ir.passes import NUMERICS
 
 
@@ -21,8 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    for file in options.load:
-        load_file(file)
+    load_files(options.load)
     if options.rules:
         rules = catalogue.rules()
         if options.json:

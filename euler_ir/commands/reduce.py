@@ -6,12 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from euler_ir.commands.common import add_arrays, add_json, add_target, add_threads, count, print_json
+from euler_ir.commands.common import add_arrays, add_json, add_pipeline, add_target, add_threads, count, print_json
 from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.numerics.cases import Case
 from euler_ir.inspect.numerics.failures import CHECKS, failure, save_case
 from euler_ir.inspect.numerics.reduce import MOST_RUNS, reduce
-from euler_ir.inspect.user_graph import UserGraphError, load_graph
+from euler_ir.inspect.user_graph import UserGraphError, load_files, load_graph, python_file
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,18 +25,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_arrays(parser)
     parser.add_argument("--backend", choices=("cpu", "reference"), default="cpu", help="whose program (default: cpu)")
     add_threads(parser)
-    parser.add_argument("--pipeline", default="default", help="the passes (default: those of compile)")
+    add_pipeline(parser)
     parser.add_argument("--runs", type=count, default=MOST_RUNS, help="cases to try, at most (default: %(default)s)")
     parser.add_argument("-o", "--out", metavar="OUT.eir", type=Path, default=Path("reduced.eir"), help="where it goes")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
+    load_files(options.load)
     graph = load_graph(options.target)
     arrays = given_arrays(graph, options.inputs, options.state, options.seed)
     told = (lambda progress: None) if options.json else (lambda progress: print(progress, file=sys.stderr))
     try:
-        check = failure(options.check, options.pipeline, options.backend, options.threads)
+        check = failure(options.check, options.passes, options.backend, options.threads, _loaded(options))
         found = reduce(Case(graph, arrays.arrays), check, options.runs, told, lambda: check.suspect)
     except ValueError as error:
         raise UserGraphError(f"{options.target}, --check {options.check!r}: {error}") from None
@@ -50,3 +51,9 @@ def run(options: argparse.Namespace) -> int:
         print("stopped before the end: it may become smaller yet")
     print(f"written: {', '.join(map(str, written))}")
     return 0
+
+
+def _loaded(options: argparse.Namespace) -> tuple[str, ...]:
+    """The files that may define the passes: what is written is a graph, and no longer says them."""
+    file = python_file(options.target)
+    return (*options.load, *([file] if file is not None and file not in options.load else []))

@@ -6,7 +6,7 @@ import argparse
 
 from euler_ir.commands.common import add_json, add_pipeline, add_target, print_json, table
 from euler_ir.inspect.stages import Descent, stages
-from euler_ir.inspect.user_graph import load_file, load_graph
+from euler_ir.inspect.user_graph import load_files, load_graph
 from euler_ir.plan.footprint import readable
 
 RULES = 3
@@ -25,8 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    for file in options.load:
-        load_file(file)
+    load_files(options.load)
     descent = stages(load_graph(options.target), options.passes)
     if options.json:
         print_json(descent.record())

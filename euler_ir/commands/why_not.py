@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from euler_ir.commands.common import add_json, add_pipeline, add_target, print_json
-from euler_ir.inspect.user_graph import load_file, load_graph
+from euler_ir.inspect.user_graph import load_files, load_graph
 from euler_ir.inspect.why_not import Answer, Part, why_not
 from euler_ir.passes.patterns import STATUS
 
@@ -24,8 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    for file in options.load:
-        load_file(file)
+    load_files(options.load)
     answer = why_not(load_graph(options.target), options.rule, options.value, options.passes, options.after)
     if options.json:
         print_json(answer.record())

@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 
@@ -73,14 +73,17 @@ def _imported(path: Path, name: str):
     return _member(_guarded(path, f"importing {path}", lambda: _import(path)), name, str(path))
 
 
-def load_file(filename: str) -> None:
-    """Import a Python file, as ``load_graph`` does, for the passes and rules that it defines.
+def load_files(filenames: Iterable[str]) -> None:
+    """Import Python files, as ``load_graph`` does, for the passes and rules that they define. Raises UserGraphError."""
+    for filename in filenames:
+        path = _file(filename)
+        with contextlib.redirect_stdout(sys.stderr), _first_on_path(path.resolve().parent):
+            _guarded(path, f"importing {filename}", lambda: _import(path))
 
-    Raises UserGraphError.
-    """
-    path = _file(filename)
-    with contextlib.redirect_stdout(sys.stderr), _first_on_path(path.resolve().parent):
-        _guarded(path, f"importing {filename}", lambda: _import(path))
+
+def python_file(target: str) -> str | None:
+    """The file of a target ``FILE.py:function``; None for one that is text."""
+    return None if target == "-" or target.endswith(".eir") else target.rpartition(":")[0]
 
 
 def _file(filename: str) -> Path:

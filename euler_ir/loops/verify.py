@@ -38,7 +38,7 @@ RULES = {
     "L06": "the dtype of a result is what its operation gives",
     "L07": "a constant is a number that its dtype holds exactly",
     "L08": "a buffer is a parameter or a local of the nest, and what is loaded or stored has its dtype",
-    "L09": "inputs are not stored to, and outputs and locals are loaded only after a store; outputs are stored to, all of them",
+    "L09": "inputs are not stored to, outputs are, as a whole; outputs and locals are loaded only after a store",
     "L10": "an index uses axes in scope, and dynamic indices that CheckIndex made with the same extent",
     "L11": "an index stays inside of its buffer",
     "L12": "points of a nest and lanes of a vector store to different elements",

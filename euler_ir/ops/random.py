@@ -1,8 +1,8 @@
 """Random numbers without state: Philox4x32-10 (Salmon et al., SC 2011, "Parallel Random Numbers: As Easy as 1, 2, 3").
 
 Element ``i`` of a random operator is a function of (seed, step, stream, i) alone. The counter is
-(i low, i high, step low, stream), the key (seed low, seed high), each 32 bits. f32 takes the high 24 bits of word 0; f64
-the high 21 bits of word 0 above all of word 1. ``stream`` numbers the random operators of a graph.
+(i low, i high, step low, stream), the key (seed low, seed high), each 32 bits. f32 takes the high 24 bits of word 0;
+f64 the high 21 bits of word 0 above all of word 1. ``stream`` numbers the random operators of a graph.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHIFT = np.uint64(32)
 
 
 def philox(counter, key):
-    """Ten rounds of Philox4x32: ``counter`` four and ``key`` two arrays of uint64 below 2**32; four such arrays back."""
+    """Ten rounds of Philox4x32: ``counter`` four and ``key`` two arrays of uint64 below 2**32; gives four such."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):

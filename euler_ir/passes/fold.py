@@ -79,7 +79,7 @@ def _repeated_scalar(value: Value) -> Value | None:
 
 
 def _array(value: Value) -> np.ndarray | None:
-    """The array of a constant, an index grid, or a constant under a broadcast; None for anything else, and for data that are not here."""
+    """The array of a constant, an index grid, or a constant under a broadcast; None for all else or without data."""
     op = value.op
     if op.name == "iota":
         return op.definition.evaluate(op.attributes)

@@ -23,7 +23,7 @@ class Group:
     """Operators that run as one loop nest (or one call).
 
     ``kind`` is 'pointwise', 'reduction', 'scatter', 'update' or 'scan', or for a call its name; ``size`` counts towards
-    ``max_ops``. ``frame`` is the shape of the loops, ``reduced`` the frame axes that reductions sum over. ``roots`` says
+    ``max_ops``. ``frame`` is the shape of the loops, ``reduced`` the frame axes that reductions sum over. ``roots`` say
     at which indices each of its values is made. ``inputs`` are read from memory and ``outputs`` written to it.
     ``prologues`` are pointwise groups that make operands of the call, by operand; these then lie nowhere in memory.
     """

@@ -99,7 +99,8 @@ def lift(operands: Sequence, near=None) -> list:
 def refuse_bool(operand, near) -> None:
     """Raise DTypeError for a Python bool: it comes from ``==``, which says whether two names mean one tensor."""
     if isinstance(operand, bool):
-        error = DTypeError(f"{operand} is no tensor", hint="== compares names; compare elements with equal or not_equal")
+        hint = "== compares names; compare elements with equal or not_equal"
+        error = DTypeError(f"{operand} is no tensor", hint=hint)
         raise near.graph.explain(error, (near,))
 
 

@@ -52,7 +52,7 @@ def _said(origin: Origin) -> str:
 
 
 def read_origins(reader: Reader, folder: str) -> dict[int, Origin]:
-    """The lines of the table, which begins at the next token if there is one; their paths are relative to ``folder``."""
+    """The lines of the table, which begins at the next token, if any; their paths are relative to ``folder``."""
     table: dict[int, Origin] = {}
     while reader.accept("loc"):
         reader.expect("@")

@@ -16,8 +16,9 @@ _PLAIN_NAME = re.compile(rf"(?!\"){NAME}\Z")
 
 
 def print_graph(graph: Graph, locations: bool = False) -> str:
-    """The text of ``graph``; with ``locations`` each op also says where it comes from: see `text.origins`. Data of large
-    constants follow at the end: see `text.resources`.
+    """The text of ``graph``; with ``locations`` each op also says where it comes from: see `text.origins`.
+
+    Data of large constants follow at the end: see `text.resources`.
 
     Raises GraphError for an initializer that the text form does not know.
     """

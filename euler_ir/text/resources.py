@@ -77,9 +77,9 @@ def fill(ops: Iterable[Op], given: Mapping[str, bytes], filename: str) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write ``text``, of any level, to ``path``; beside one that ends in ``.eir`` the data of its resource lines go into
-    the safetensors file.
+    """Write ``text``, of any level, to ``path``.
 
+    Beside a path that ends in ``.eir`` the data of its resource lines go into the safetensors file.
     Raises GraphError where such a file is there that no text has written.
     """
     path = Path(path)

@@ -26,7 +26,8 @@ def graph():
 
 def put(graph, operator, operands, types, /, definition=None, **attributes):
     """Append an op without any check."""
-    op = Op(definition or OPS[operator], tuple(operands), attributes, types, [f"new.{n}" for n, _ in enumerate(types)], graph)
+    names = [f"new.{n}" for n, _ in enumerate(types)]
+    op = Op(definition or OPS[operator], tuple(operands), attributes, types, names, graph)
     graph.ops.append(op)
     return op
 

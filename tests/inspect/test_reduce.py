@@ -1,6 +1,7 @@
 """``euler-ir reduce``: what is left is small, keeps all rules, and fails as the large graph did."""
 
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -123,13 +124,20 @@ def test_the_command(capsys, tmp_path):
     file, out = tmp_path / "deep.eir", tmp_path / "small.eir"
     file.write_text(str(deep_graph()))
     arguments = ["reduce", str(file), "-o", str(out)]
-    assert main([*arguments, "--check", "compare", "--pipeline", f"default,{Swap.name}"]) == 0
+    assert main([*arguments, "--check", "compare", "--passes", f"default,{Swap.name}"]) == 0
     printed = capsys.readouterr()
     assert "became 1 with" in printed.out and "operators" in printed.err
     first = out.read_text().splitlines()[0]
-    assert first == f"// RUN: euler-ir compare {out} --pipeline default,{Swap.name}"
+    assert first == f"// RUN: euler-ir compare {out} --passes default,{Swap.name}"
     assert len(parse_graph(out.read_text()).ops) == 3
-    assert main(["compare", str(out), "--pipeline", f"default,{Swap.name}"]) == 1
+    assert main(["compare", str(out), "--passes", f"default,{Swap.name}"]) == 1
+    program = tmp_path / "model.py"
+    program.write_text("from test_bisect import deep_graph\n")
+    passes = ["--passes", f"default,{Swap.name}"]
+    assert main(["reduce", f"{program}:deep_graph", "-o", str(out), "--check", "compare", *passes]) == 0
+    command = out.read_text().splitlines()[0].removeprefix("// RUN: euler-ir ")
+    assert command.endswith(f" --load {program}"), "a graph as text does not bring the passes with it"
+    assert main(shlex.split(command)) == 1
     capsys.readouterr()
     check = "command grep -q 'subtract' {} && exit 3 || exit 0"
     assert main([*arguments, "--check", check, "--runs", "60", "--json"]) == 0

@@ -1,4 +1,4 @@
-"""The fused level as text: it reads back, edited files run to the same numbers, and what is wrong is said at its place."""
+"""The fused level as text: it reads back, edited files run to the same numbers, and faults are told at their place."""
 
 import random
 

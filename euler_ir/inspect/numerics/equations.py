@@ -109,7 +109,7 @@ class Equations:
 
 
 class _Run:
-    """One computation of all equations: those of the first stage in order, each other one when all it needs is there."""
+    """One computation of all equations: those of the first stage in order, each other when what it needs is there."""
 
     def __init__(
         self, equations: Equations, leaves: Mapping[str, np.ndarray], visitor: Visitor, seed: int | None

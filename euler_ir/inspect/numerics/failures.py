@@ -36,13 +36,15 @@ _SECONDS = 120
 class Failure(ABC):
     """Called with a case, says whether it fails as the first one did that it was called with.
 
-    ``suspect`` is then the name of a value that was wrong in that one, if it is known.
+    ``suspect`` is then the name of a value that was wrong in that one, if it is known. ``loaded`` are the Python files
+    that define passes of ``pipeline``.
     """
 
     text: str
     pipeline: str
     backend: str
     threads: int | None
+    loaded: Sequence[str] = ()
     wanted: str | None = field(default=None, init=False)
     suspect: str | None = field(default=None, init=False)
 
@@ -62,7 +64,10 @@ class Failure(ABC):
 
     def options(self) -> str:
         """The flags that differ from their defaults, each after a space."""
-        words = [] if self.pipeline == "default" else ["--pipeline", shlex.quote(self.pipeline)]
+        words = []
+        if self.pipeline != "default":
+            words += ["--passes", shlex.quote(self.pipeline)]
+            words += [word for file in self.loaded for word in ("--load", shlex.quote(file))]
         words += [] if self.backend == "cpu" else ["--backend", self.backend]
         words += [] if self.threads is None else ["--threads", str(self.threads)]
         return "".join(f" {word}" for word in words)
@@ -114,7 +119,13 @@ class CommandFailed(Failure):
         return self.command(graph, arrays or Path("arrays.safetensors"))
 
 
-def failure(check: str, pipeline: str = "default", backend: str = "cpu", threads: int | None = None) -> Failure:
+def failure(
+    check: str,
+    pipeline: str = "default",
+    backend: str = "cpu",
+    threads: int | None = None,
+    loaded: Sequence[str] = (),
+) -> Failure:
     """The failure that ``check`` speaks of, as CHECKS says.
 
     Raises ValueError for another text, ParseError for a wrong pipeline.
@@ -126,7 +137,7 @@ def failure(check: str, pipeline: str = "default", backend: str = "cpu", threads
         raise ValueError(f"{check!r} is no check: use one of {', '.join(CHECKS)}")
     if kind == "command" and "{}" not in text:
         raise ValueError(f"{check!r} has no {{}} where the file of the graph goes")
-    return kinds[kind](text, pipeline, backend, threads)
+    return kinds[kind](text, pipeline, backend, threads, loaded)
 
 
 def save_case(path: Path, case: Case, check: Failure, drawn: bool) -> Sequence[Path]:
