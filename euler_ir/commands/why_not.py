@@ -38,7 +38,7 @@ def _lines(answer: Answer) -> list[str]:
     lines = [
         f"rule {answer.rule.name} ({answer.rule.numerics}): {answer.rule.doc}",
         f"  pattern  {answer.pattern}",
-        f"  value    {answer.line}  ({where})",
+        f"  value    {answer.operation}  ({where})",
     ]
     if answer.location is not None:
         lines.append(f"           {answer.location}: {answer.location.source_line()}")
@@ -59,7 +59,7 @@ def _reason(answer: Answer) -> str:
 
 
 def _line_of(part: Part) -> list[str]:
-    lines = [f"  {part.line}"]
+    lines = [f"  {part.operation}"]
     if part.location is not None:
         lines.append(f"  {part.location}: {part.location.source_line()}")
     return lines

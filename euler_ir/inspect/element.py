@@ -55,7 +55,7 @@ class Element:
             "buffer_bytes": self.nbytes,
             "state_block_byte": self.block_byte,
             "arena_byte": self.arena_byte,
-            "line": location_record(self.location),
+            "location": location_record(self.location),
             "scope": self.scope,
         }
 

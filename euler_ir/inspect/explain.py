@@ -96,7 +96,7 @@ class Explanation:
             "name": self.name,
             "type": self.type,
             "operator": self.text,
-            "line": location_record(self.location),
+            "location": location_record(self.location),
             "scope": self.scope,
             "via": list(self.via),
             "history": [event.record() for event in self.events],

@@ -77,6 +77,14 @@ def short(location: Location | None) -> str:
     return "(no line)" if location is None else f"{Path(location.file).name}:{location.line}"
 
 
+def location_lines(location: Location | None) -> list[str]:
+    """``location`` and the line of the user's program that it is, as below an error; nothing when it is not known."""
+    if location is None:
+        return []
+    source = location.source_line()
+    return [f"  --> {location}", *([f"      {source}"] if source else [])]
+
+
 def location_record(location: Location | None) -> dict | None:
     """``location`` as JSON, with the text of the line."""
     if location is None:

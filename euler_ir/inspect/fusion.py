@@ -64,7 +64,7 @@ class Edge:
             "value": self.value,
             "operator": self.operator,
             "reader": self.reader,
-            "line": location_record(self.location),
+            "location": location_record(self.location),
             "scope": self.scope,
             "verdict": self.verdict,
             "bytes": self.nbytes,
@@ -83,7 +83,7 @@ class LineCost:
 
     def record(self) -> dict:
         edges = [edge.record() for edge in self.edges]
-        return {"line": location_record(self.location), "bytes": self.nbytes, "edges": edges}
+        return {"location": location_record(self.location), "bytes": self.nbytes, "edges": edges}
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Fusion:
             "bytes_moved": self.moved,
             "edges": [edge.record() for edge in self.edges],
             "lines": [
-                {"line": location_record(cost.location), "bytes": cost.nbytes, "edges": len(cost.edges)}
+                {"location": location_record(cost.location), "bytes": cost.nbytes, "edges": len(cost.edges)}
                 for cost in self.by_line()
             ],
         }

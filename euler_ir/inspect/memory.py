@@ -54,7 +54,7 @@ class BufferLife:
             "first_phase": self.first,
             "last_phase": self.last,
             "slot": self.slot,
-            "line": location_record(self.location),
+            "location": location_record(self.location),
             "scope": self.scope,
             "held_for": self.held_for,
         }
@@ -70,8 +70,8 @@ class Holder:
     buffers: int
 
     def record(self) -> dict:
-        line = location_record(self.location)
-        return {"line": line, "scopes": list(self.scopes), "bytes": self.nbytes, "buffers": self.buffers}
+        location = location_record(self.location)
+        return {"location": location, "scopes": list(self.scopes), "bytes": self.nbytes, "buffers": self.buffers}
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Decision:
             "source": self.source,
             "kind": self.kind,
             "bytes": self.nbytes,
-            "line": location_record(self.location),
+            "location": location_record(self.location),
             "in_place": self.refusal is None,
             "reason": reason,
         }
@@ -111,7 +111,7 @@ class Repeated:
     nbytes: int
 
     def record(self) -> dict:
-        return {"line": location_record(self.location), "operators": dict(self.operators), "bytes": self.nbytes}
+        return {"location": location_record(self.location), "operators": dict(self.operators), "bytes": self.nbytes}
 
 
 @dataclass(frozen=True)

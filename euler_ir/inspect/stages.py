@@ -30,7 +30,7 @@ class Stage:
     def record(self) -> dict:
         return {
             "pass": self.name,
-            "milliseconds": self.seconds * 1e3,
+            "seconds": self.seconds,
             "changed": self.changed,
             **cost_record(self.cost),
             "rules": self.rules,
@@ -53,8 +53,7 @@ class Planned:
     peak_bytes: int
 
     def record(self) -> dict:
-        rest = {name: value for name, value in vars(self).items() if name != "seconds"}
-        return {"milliseconds": self.seconds * 1e3, **rest}
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)

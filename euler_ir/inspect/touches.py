@@ -74,7 +74,7 @@ class Touch:
             "access": self.access,
             "code": self.code,
             "scope": self.scope,
-            "lines": [location_record(location) for location in self.locations],
+            "locations": [location_record(location) for location in self.locations],
             "axes": {name: extent for name, extent in self.axes},
             "points": self.count,
             "complete": self.complete,

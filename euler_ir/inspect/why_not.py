@@ -21,13 +21,13 @@ class Part:
 
     pattern: str
     value: str
-    line: str
+    operation: str
     location: Location | None
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What becomes of ``rule`` at ``value``, which ``line`` defines, in the graph after the pass ``after``, if any.
+    """What becomes of ``rule`` at ``value``, which ``operation`` defines, in the graph after ``after``, if any.
 
     ``status`` is one of STATUS and ``reason`` says more. Of the ``parts`` of ``pattern`` those ``found`` had been found
     by then; ``culprit`` is the one that stopped it. ``applied_in`` is the pass that applies the rule to it later on.
@@ -35,7 +35,7 @@ class Answer:
 
     rule: Rule
     value: str
-    line: str
+    operation: str
     location: Location | None
     after: str | None
     pattern: str
@@ -52,7 +52,7 @@ class Answer:
             "doc": self.rule.doc,
             "numerics": self.rule.numerics,
             "value": self.value,
-            "line": self.line,
+            "operation": self.operation,
             "location": location_record(self.location),
             "after": self.after,
             "pattern": self.pattern,
@@ -115,7 +115,7 @@ def _answer(graph: Graph, rule: Rule, value: Value, after: str | None, applied_i
     return Answer(
         rule=rule,
         value=names[value],
-        line=op_text(value.op, names),
+        operation=op_text(value.op, names),
         location=value.op.location,
         after=after,
         pattern=show(spelling),
@@ -156,6 +156,6 @@ def _part_record(part: Part) -> dict:
     return {
         "pattern": part.pattern,
         "value": part.value,
-        "line": part.line,
+        "operation": part.operation,
         "location": location_record(part.location),
     }

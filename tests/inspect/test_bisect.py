@@ -39,7 +39,7 @@ def test_a_wrong_rule_is_found_among_many():
     assert (found.verdict, found.what, found.within) == ("rule", "swap-difference", "planted-swap")
     assert found.runs <= 2 + found.applications.bit_length()
     assert any("subtract" in line for line in found.before) and any("subtract" in line for line in found.after)
-    assert "x - y" in found.source and "deep_graph" in found.line
+    assert "x - y" in found.location.source_line() and found.location.function == "deep_graph"
     assert found.divergence.wrong == 5
 
 
@@ -68,7 +68,7 @@ def test_wrong_machine_code_is_told_from_wrong_loops(monkeypatch):
     with monkeypatch.context() as patched:
         wrong_subtraction(patched)
         found = bisect(graph, arrays_of(graph))
-    assert found.verdict == "code" and "subtract" in found.kernel and "tanh(difference)" in found.source
+    assert found.verdict == "code" and "subtract" in found.kernel and "tanh(difference)" in found.location.source_line()
     # One in the loops themselves is there for both backends.
     right = lower.lower
 

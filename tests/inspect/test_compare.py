@@ -30,7 +30,7 @@ def test_a_wrong_pass_is_found_at_the_op_that_it_made_wrong(fault, value, via):
     divergence = found.first
     assert value in divergence.value
     assert not via or divergence.via[-1] == via
-    assert "planted.py" in divergence.line and divergence.source
+    assert "planted.py" in divergence.location.file and divergence.location.source_line()
 
 
 def test_a_wrong_difference_is_told_with_its_operands():
@@ -142,4 +142,4 @@ def test_the_command(capsys, tmp_path):
     assert main(["compare", str(file), "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert [stage["stage"] for stage in record["stages"]][-2:] == ["cpu", "results"]
-    assert {"name", "nans", "relative", "line"} <= record["stored"][0].keys()
+    assert {"name", "nans", "relative", "location"} <= record["stored"][0].keys()

@@ -234,7 +234,7 @@ def test_json(capsys):
     record = json.loads(capsys.readouterr().out)
     assert sum(record["counts"].values()) == len(record["edges"])
     unfused = [edge for edge in record["edges"] if edge["verdict"] == "unfused"]
-    assert all(edge["reason"]["code"] in REASONS and edge["line"]["file"].endswith(".py") for edge in unfused)
+    assert all(edge["reason"]["code"] in REASONS and edge["location"]["file"].endswith(".py") for edge in unfused)
 
 
 def test_an_empty_graph_has_no_edges(capsys):

@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from euler_ir.compiler import Stages, lower
+from euler_ir.errors import Location
 from euler_ir.graph import Graph, Value
+from euler_ir.inspect.find import location_lines, location_record
 from euler_ir.inspect.given_arrays import GivenArrays
 from euler_ir.inspect.numerics.divergence import Divergence, of_passes
 from euler_ir.inspect.numerics.judge import Judge
@@ -61,8 +63,7 @@ class Bisection:
     application: int | None = None
     what: str = ""
     within: str = ""
-    line: str = ""
-    source: str = ""
+    location: Location | None = None
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     divergence: Divergence | None = None
@@ -82,7 +83,7 @@ class Bisection:
             "application": self.application,
             "what": self.what,
             "within": self.within,
-            "line": self.line,
+            "location": location_record(self.location),
             "before": list(self.before),
             "after": list(self.after),
             "divergence": None if self.divergence is None else self.divergence.record(),
@@ -101,9 +102,7 @@ class Bisection:
             lines.append(f"  {self.what}")
         else:
             lines.append(f"  {self.applications:,} rewrites, {self.runs} runs")
-        if self.line:
-            lines.append(f"  --> {self.line}")
-            lines += [f"      {self.source}"] if self.source else []
+        lines += location_lines(self.location)
         lines += [f"  - {line}" for line in self.before]
         lines += [f"  + {line}" for line in self.after]
         if self.divergence is not None:
@@ -173,7 +172,6 @@ class _Bisector:
         removed, added = _changes(before, after)
         made_by = f"rule {what.name}" if is_rule else str(what)
         divergence = of_passes(before, after, self.arrays, made_by) if self.by_numbers else None
-        location = op.location if op is not None else None
         return Bisection(
             "rule" if is_rule else "pass",
             self.runs,
@@ -181,8 +179,7 @@ class _Bisector:
             wrong,
             what.name if is_rule else str(what),
             limit.within if is_rule else "",
-            str(location or ""),
-            location.source_line() if location is not None else "",
+            op.location if op is not None else None,
             removed,
             added,
             divergence,
@@ -207,15 +204,13 @@ class _Bisector:
         verdict = "code"
         if self.backend == "reference" or self.is_wrong_in_numpy(stages, value):
             verdict = "loops" if isinstance(step, KernelStep) else "call"
-        location = value.op.location
         kernel = ""
         if isinstance(step, KernelStep):
             kernel = str(Kernel(step.kernel.name, (step.kernel.nests[writer.nest],)))
-        source = location.source_line() if location is not None else ""
+        at = value.op.location
         return Bisection(
-            verdict, self.runs, total, what=str(writer), line=str(location or ""), source=source, divergence=found,
-            kernel=kernel,
-        )  # fmt: skip
+            verdict, self.runs, total, what=str(writer), location=at, divergence=found, kernel=kernel
+        )
 
     def is_wrong_in_numpy(self, stages: Stages, value: Value) -> bool:
         """Whether the reference backend, which runs the same plan in numpy, gets ``value`` wrong too."""

@@ -234,8 +234,8 @@ def _emitted(case: Case, attributes) -> Case:
         rebuild.replace(op, results if isinstance(results, tuple) else (results,))
     graph = rebuild.finish()
     verify(graph)
-    for leaf, limit in index_limits(graph).items():
-        name = leaf.op.attributes["name"]
+    for each, limit in index_limits(graph).items():
+        name = each.op.attributes["name"]
         arrays[name] = np.minimum(arrays[name], limit - 1).astype(arrays[name].dtype)
     return Case(graph, {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()})
 

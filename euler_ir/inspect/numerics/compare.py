@@ -15,7 +15,9 @@ import numpy as np
 
 from euler_ir.compiler import lower
 from euler_ir.dtypes import f64
+from euler_ir.errors import Location
 from euler_ir.graph import Graph, Op, Value
+from euler_ir.inspect.find import location_record
 from euler_ir.inspect.given_arrays import GivenArrays
 from euler_ir.inspect.numerics.divergence import Divergence, of_violations
 from euler_ir.inspect.numerics.equations import Equations, Visitor, violations
@@ -36,7 +38,7 @@ class ValueNumbers:
     type: str
     operator: str
     scope: str
-    line: str
+    location: Location | None
     error: Error
 
     def record(self) -> dict:
@@ -46,7 +48,7 @@ class ValueNumbers:
             "type": self.type,
             "operator": self.operator,
             "scope": self.scope,
-            "line": self.line,
+            "location": location_record(self.location),
             **self.error.record(),
         }
 
@@ -207,7 +209,7 @@ def _numbers(value: Value, got: np.ndarray, exact: np.ndarray) -> ValueNumbers:
 
 def _described(value: Value, error: Error) -> ValueNumbers:
     op = value.op
-    return ValueNumbers(value.name, str(value.type), op.name, op.scope, str(op.location or ""), error)
+    return ValueNumbers(value.name, str(value.type), op.name, op.scope, op.location, error)
 
 
 def _largest(values: Iterable[ValueNumbers]) -> ValueNumbers | None:

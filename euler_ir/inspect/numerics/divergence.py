@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from euler_ir.errors import Location
 from euler_ir.graph import Graph, Op, Value
+from euler_ir.inspect.find import location_lines, location_record
 from euler_ir.inspect.given_arrays import GivenArrays
 from euler_ir.inspect.numerics.elements import Operand, as_json, place_text, shown
 from euler_ir.inspect.numerics.equations import Equations, Violation, violations
@@ -34,8 +36,7 @@ class Divergence:
     via: tuple[str, ...]
     read: tuple[Operand, ...]
     scope: str
-    line: str
-    source: str
+    location: Location | None
     others: int
 
     def record(self) -> dict:
@@ -52,7 +53,7 @@ class Divergence:
             "via": list(self.via),
             "operands": [{"name": each.name, "place": each.place, "holds": each.text} for each in self.read],
             "scope": self.scope,
-            "line": self.line,
+            "location": location_record(self.location),
             "others": self.others,
         }
 
@@ -66,9 +67,7 @@ class Divergence:
         ]
         if self.via:
             lines.append(f"  made by {', '.join(self.via)}")
-        if self.line:
-            lines.append(f"  --> {self.line}")
-            lines += [f"      {self.source}"] if self.source else []
+        lines += location_lines(self.location)
         if self.others:
             lines.append(f"  {self.others:,} more values of this stage are wrong")
         return "\n".join(lines)
@@ -112,8 +111,7 @@ def divergence(
         op.via,
         read,
         op.scope,
-        str(op.location or ""),
-        op.location.source_line() if op.location is not None else "",
+        op.location,
         others,
     )
 

@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from euler_ir.errors import Location
 from euler_ir.graph import Graph, Op, Value
+from euler_ir.inspect.find import location_lines, location_record
 from euler_ir.inspect.numerics.causes import cause
+from euler_ir.inspect.numerics.divergence import operation_text
 from euler_ir.inspect.numerics.elements import Operand, as_json, operands_read, parts_read, place_text, shown
 from euler_ir.inspect.numerics.origins import MOST, Origins, inherited, union
 from euler_ir.interpreter import apply, leaf
-from euler_ir.text.printer import op_text
 from euler_ir.verify import verify
 
 GRADIENT = "gradient"
@@ -68,8 +70,7 @@ class BadValue:
     why: str
     is_backward: bool
     scope: str
-    line: str
-    source: str
+    location: Location | None
     earlier: tuple[BadValue, ...]
     reaches: str
     path: tuple[str, ...]
@@ -87,7 +88,7 @@ class BadValue:
             "why": self.why,
             "direction": "backward" if self.is_backward else "forward",
             "scope": self.scope,
-            "line": self.line,
+            "location": location_record(self.location),
             "earlier": [each.record() for each in self.earlier],
             "reaches": self.reaches,
             "path": list(self.path),
@@ -107,9 +108,7 @@ class BadValue:
             lines.append(f"  as are {self.count:,} of its {self.size:,} elements")
         scope = f", in {self.scope}" if self.scope else ""
         lines.append(f"  in the {'backward' if self.is_backward else 'forward'} pass{scope}")
-        if self.line:
-            lines.append(f"  --> {self.line}")
-            lines += [f"      {self.source}"] if self.source else []
+        lines += location_lines(self.location)
         for each in self.earlier:
             lines += ["  the infinity was made by", *(f"  {line}" for line in each.lines())]
         if self.path:
@@ -264,7 +263,7 @@ class _Search:
         parts = parts_read(op, read, place)
         return BadValue(
             value.name,
-            op_text(op, {each: f"%{each.name}" for each in (*op.operands, *op.results)}),
+            operation_text(op),
             place,
             array[place],
             int(born.sum()),
@@ -273,8 +272,7 @@ class _Search:
             cause(op, parts, array[place]),
             GRADIENT in op.via,
             op.scope,
-            str(op.location or ""),
-            op.location.source_line() if op.location is not None else "",
+            op.location,
             self.earlier(op, parts),
             "",
             (),
