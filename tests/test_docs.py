@@ -15,25 +15,10 @@ from transcripts import ROOT, Command, Session, matches, rewritten, shortened, t
 
 from euler_ir.cache import FOLDER_VARIABLE
 from euler_ir.commands import COMMANDS
-from euler_ir.passes import PASSES, RULES
+from euler_ir.passes import PASSES, Pass
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 INDEX = ROOT / "docs" / "commands" / "README.md"
-
-
-@pytest.fixture(autouse=True)
-def only_own_passes_and_rules():
-    """Commands know what euler_ir defines, and not what other tests of this process, or another page, have defined."""
-    tables = [(table, dict(table)) for table in (PASSES, RULES)]
-    for table, known in tables:
-        for name, made in known.items():
-            origin = made.__module__ if isinstance(made, type) else made.location and made.location.file
-            if origin and not origin.startswith(("euler_ir.", str(ROOT / "euler_ir"))):
-                del table[name]
-    yield
-    for table, known in tables:
-        table.clear()
-        table.update(known)
 
 
 @pytest.fixture
@@ -188,7 +173,9 @@ def test_a_block_that_is_none(page, message):
         (["a"], ["a", "b"], False),
         (["a", "b"], ["a"], False),
         (["took 3.1 ms at 0x7f0012ab"], ["took 12 ms at 0x7f00ffff"], True),
+        (["time     n", " 3.1 ms  4"], ["  time  n", "13.1 ms  4"], True),
         (["4 operators"], ["5 operators"], False),
+        (["a  4"], ["a   4"], False),
         (["3 ms of 4"], ["2 ms of 5"], False),
     ],
 )
@@ -221,3 +208,40 @@ def test_an_error_is_part_of_the_transcript(session):
     (line,) = session.run(Command("euler-ir dump absent.py:f --stage graph", ()))
     assert line == "euler-ir: there is no file 'absent.py'"
     assert session.run(Command("euler-ir dump absent.py:f --stage graph || echo $?", ())) == [line, "2"]
+
+
+def test_commands_in_a_shell_take_pytest_for_no_worker(session, monkeypatch):
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
+    assert session.run(Command("env | grep ^PYTEST_XDIST_ || echo none", ())) == ["none"]
+
+
+PASS = """\
+from euler_ir.passes import Pass
+
+
+class OfAPage(Pass):
+    '''Leave all as it is.'''
+
+    name = "of-a-page"
+
+    def run(self, graph):
+        return graph
+"""
+
+
+def test_what_a_command_loads_is_loaded_for_it_alone(session):
+    (session.folder / "of_a_page.py").write_text(PASS)
+    (session.folder / "loads_it.py").write_text("import of_a_page\n")
+    with_it, without = Command("euler-ir passes --load loads_it.py", ()), Command("euler-ir passes", ())
+    for _ in range(2):  # a second time it is not loaded already
+        assert any("of-a-page" in line for line in session.run(with_it))
+        assert not any("of-a-page" in line for line in session.run(without))
+
+
+def test_what_a_test_defines_is_not_known_to_commands(session):
+    made = type("OfATest", (Pass,), {"__doc__": "None.", "__module__": "a_test", "name": "of-a-test", "run": None})
+    try:
+        assert not any("of-a-test" in line for line in session.run(Command("euler-ir passes", ())))
+        assert PASSES["of-a-test"] is made
+    finally:
+        del PASSES["of-a-test"]
