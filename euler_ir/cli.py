@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import shlex
 import sys
@@ -15,22 +16,47 @@ from euler_ir.errors import EulerError
 from euler_ir.inspect.user_graph import UserGraphError
 from euler_ir.text.resources import write_text
 
+INTERRUPTED, READER_GONE = 130, 141
+"""Exit codes, as a shell gives them for SIGINT and SIGPIPE. All others come from the commands: 0, 1 and 2."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``euler-ir`` on ``arguments`` (by default the process's own) and give its exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser(arguments[:1]).parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character is no reason to say nothing
+            stream.reconfigure(errors="backslashreplace")
+    loaded: Sequence[str] = ()
     try:
-        return options.run(options)
+        options = _parser(arguments[:1]).parse_args(arguments)
+        loaded = getattr(options, "load", ())
+        code = options.run(options)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        print("euler-ir: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:
-        # The reader, such as `head`, has seen enough. Python flushes stdout once more at exit, which must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        _say_no_more()
+        return READER_GONE
     except (UserGraphError, EulerError, OSError) as error:
         print(f"euler-ir: {error}", file=sys.stderr)
-        if isinstance(error, EulerError) and error.reproducer is not None:
-            print(_keep_reproducer(error.reproducer, getattr(options, "load", [])), file=sys.stderr)
+        if isinstance(error, OSError):
+            _say_no_more()  # it may have been stdout that took no more
+        elif isinstance(error, EulerError) and error.reproducer is not None:
+            print(_keep_reproducer(error.reproducer, loaded), file=sys.stderr)
         return 2
+    except (MemoryError, RecursionError) as error:
+        print(f"euler-ir: {type(error).__name__}: {error}".removesuffix(": "), file=sys.stderr)
+        return 2
+
+
+def _say_no_more() -> None:
+    """Whatever still waits to be written to stdout is dropped: Python tries once more at exit, which must not fail."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _keep_reproducer(text: str, loaded: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ import euler_ir
 
 ROOT = Path(euler_ir.__file__).parent.parent
 LEVELS = [
-    {"errors", "cache", "pages"},
+    {"errors", "cache", "files", "pages"},
     {"dtypes"},
     {"shapes"},
     {"index"},

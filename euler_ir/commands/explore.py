@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from euler_ir.commands.common import add_json, add_target, print_json
+from euler_ir.files import write_file
 from euler_ir.inspect.explorer.collect import explore
 from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.numerics.compare import compare
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         from euler_ir.inspect.explorer.page import page
 
         text = page(exploration)
-        options.out.write_text(text, encoding="utf-8")
+        write_file(options.out, text)
         if not options.json:
             print(f"wrote {options.out}, {len(text.encode('utf-8')) / 1e6:.1f} MB")
     if options.json:

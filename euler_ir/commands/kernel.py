@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from euler_ir.commands.common import add_json, add_program, add_substitute, count, count_or_zero, print_json
+from euler_ir.files import write_file
 from euler_ir.inspect.kernel import EMIT, Comparison, compare_substituted, kernel_list, kernel_text, read_substitutes
 from euler_ir.inspect.program_file import load_program
 from euler_ir.loops.printer import print_part
@@ -52,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     text = kernel_text(program, options.kernel, options.emit)
     if options.out is not None:
-        options.out.write_text(text, encoding="utf-8")
+        write_file(options.out, text)
     elif options.json:
         print_json({"kernel": options.kernel, "level": options.emit, "text": text})
     else:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from euler_ir.commands.common import add_json, add_target, count, print_json
+from euler_ir.files import write_file
 from euler_ir.inspect.profile import GROUPINGS, profile
 from euler_ir.inspect.user_graph import load_graph
 
@@ -30,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
     measured = profile(load_graph(options.target), threads=options.threads, steps=options.steps)
     if options.trace is not None:
-        options.trace.write_text(json.dumps(profile_report.trace(measured)), encoding="utf-8")
+        write_file(options.trace, json.dumps(profile_report.trace(measured)))
     if options.json:
         print_json(profile_report.record(measured, options.by))
         return 0

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 from euler_ir.graph import Graph
-from euler_ir.inspect.user_graph import load_graph, text_of
+from euler_ir.inspect.user_graph import load_graph, text_of, text_of_stdin
 from euler_ir.loops.kernel import Kernel
 from euler_ir.loops.parser import parse_kernels
 from euler_ir.passes.fused_parser import parse_fused
@@ -25,7 +23,7 @@ def load_program(target: str) -> Program:
     Raises UserGraphError, and ParseError for wrong text.
     """
     if target == "-":
-        return parse_program(sys.stdin.read(), "<stdin>")
+        return parse_program(text_of_stdin(), "<stdin>")
     return parse_program(text_of(target), target) if target.endswith(".eir") else load_graph(target)
 
 

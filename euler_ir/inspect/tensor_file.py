@@ -11,6 +11,7 @@ from safetensors.numpy import save
 
 from euler_ir.dtypes import DTYPES
 from euler_ir.errors import ExecutionError
+from euler_ir.files import write_file
 
 _NAMES = {
     "F16": "f16", "BF16": "bf16", "F32": "f32", "F64": "f64",
@@ -37,4 +38,5 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
 
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write ``arrays`` under their names. Raises OSError."""
-    path.write_bytes(save({name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}))
+    contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
+    write_file(path, save(contiguous))

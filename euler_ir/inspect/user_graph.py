@@ -31,7 +31,7 @@ def load_graph(target: str) -> Graph:
     Raises UserGraphError, and ParseError for wrong text.
     """
     if target == "-":
-        return parse_graph(sys.stdin.read(), "<stdin>")
+        return parse_graph(text_of_stdin(), "<stdin>")
     if target.endswith(".eir"):
         return parse_graph(text_of(target), target)
     path, name = _file_and_name(target, "examples/mlp.py:train_graph, nor FILE.eir")
@@ -100,6 +100,13 @@ def text_of(filename: str) -> str:
         raise UserGraphError(f"there is no file {filename!r}") from None
     except UnicodeDecodeError as error:
         raise UserGraphError(f"{filename!r} is not text: {error.reason} at byte {error.start}") from None
+
+
+def text_of_stdin() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise UserGraphError(f"stdin is not text: {error.reason} at byte {error.start}") from None
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import numpy as np
 
 from euler_ir import interpreter
 from euler_ir.errors import GraphError
+from euler_ir.files import write_file
 from euler_ir.graph import Graph
 from euler_ir.text import parse_graph, print_graph
 
@@ -44,7 +45,7 @@ def write_case(path: Path, case: Case, why: str) -> None:
     given.set_outputs(**{name: given.constant(array) for name, array in case.leaves.items()})
     lines = [f"// {line}".rstrip() for line in why.splitlines()]
     lines += [_GIVEN + line for line in print_graph(given).splitlines()]
-    path.write_text("\n".join([*lines, print_graph(case.graph)]), encoding="utf-8")
+    write_file(path, "\n".join([*lines, print_graph(case.graph)]))
 
 
 def read_case(path: Path) -> Case:

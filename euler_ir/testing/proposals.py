@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from euler_ir.files import write_file
 from euler_ir.graph import Graph
 from euler_ir.testing.pass_run import PassRun, PassTestFailure, text_of
 from euler_ir.testing.pass_test import read_pass_tests
@@ -28,7 +29,7 @@ def propose(path: Path) -> None:
         except PassTestFailure:
             continue  # its checks will say what is wrong
         lines[test.last_line : test.last_line] = [f"// {check}" for check in checks]
-    path.write_text("\n".join(lines), encoding="utf-8")
+    write_file(path, "\n".join(lines))
 
 
 def check_lines(before: Graph, text: str) -> list[str]:

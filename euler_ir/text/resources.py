@@ -22,6 +22,7 @@ import numpy as np
 from euler_ir.absent import AbsentArray, content, content_hash
 from euler_ir.dtypes import as_dtype
 from euler_ir.errors import GraphError, ParseError
+from euler_ir.files import write_file
 from euler_ir.graph import Op
 from euler_ir.text.literals import is_resource
 from euler_ir.text.reader import Reader
@@ -84,19 +85,26 @@ def write_text(path: str | Path, text: str) -> None:
     """
     path = Path(path)
     if path.suffix != ".eir":
-        path.write_text(text, encoding="utf-8")
+        write_file(path, text)
         return
     data = {key: np.frombuffer(base64.b64decode(coded), np.uint8) for key, coded in _LINE.findall(text)}
-    if data:
-        from safetensors.numpy import save_file
+    if not data:
+        write_file(path, text)
+        return
+    from safetensors.numpy import load_file, save
 
-        beside = side_file(path)
-        if beside.exists() and not _is_ours(beside):
+    beside, before = side_file(path), {}
+    if beside.exists():
+        if not _is_ours(beside):
             raise GraphError(
                 f"{beside} is there already, and holds other data than constants", hint="choose another name"
             )
-        save_file(data, beside, metadata=_MARK)
-    path.write_text(_LINE.sub("", text), encoding="utf-8")
+        before = load_file(beside)
+    # Whenever this is stopped, the data of the text that is there then are beside it.
+    write_file(beside, save(before | data, _MARK))
+    write_file(path, _LINE.sub("", text))
+    if before.keys() - data.keys():
+        write_file(beside, save(data, _MARK))
 
 
 def side_file(path: str | Path) -> Path:
