@@ -13,7 +13,7 @@ from pathlib import Path
 
 from euler_ir.commands import COMMANDS
 from euler_ir.errors import EulerError
-from euler_ir.inspect.user_graph import UserGraphError
+from euler_ir.inspect.user_graph import UserGraphError, defining_files
 from euler_ir.text.resources import write_text
 
 INTERRUPTED, READER_GONE = 130, 141
@@ -26,10 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character is no reason to say nothing
             stream.reconfigure(errors="backslashreplace")
-    loaded: Sequence[str] = ()
+    loaded, target = (), ""
     try:
         options = _parser(arguments[:1]).parse_args(arguments)
-        loaded = getattr(options, "load", ())
+        loaded, target = getattr(options, "load", ()), getattr(options, "target", "")
         code = options.run(options)
         sys.stdout.flush()
         return code
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError):
             _say_no_more()  # it may have been stdout that took no more
         elif isinstance(error, EulerError) and error.reproducer is not None:
-            print(_keep_reproducer(error.reproducer, loaded), file=sys.stderr)
+            print(_keep_reproducer(error.reproducer, defining_files(loaded, target)), file=sys.stderr)
         return 2
     except (MemoryError, RecursionError) as error:
         print(f"euler-ir: {type(error).__name__}: {error}".removesuffix(": "), file=sys.stderr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from euler_ir.commands.common import add_arrays, add_json, add_pipeline, add_target, add_threads, print_json
+from euler_ir.commands.common import add_arrays, add_json, add_pipeline, add_target, add_threads, print_json, table
 from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.numerics.compare import Comparison, StageNumbers, ValueNumbers, compare
 from euler_ir.inspect.numerics.elements import place_text
@@ -49,9 +49,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _lines(found: Comparison, most: int) -> list[str]:
-    lines = [f"{found.graph}: {found.arrays}", f"{'stage':24}{'values':>8}{'compared':>10}  largest error"]
-    for stage in found.stages:
-        lines.append(f"{_short(stage.name):24}{stage.values:8,}{stage.compared:10,}  {_largest(stage)}".rstrip())
+    rows = [("stage", "values", "compared", "largest error")]
+    rows += [(stage.name, f"{stage.values:,}", f"{stage.compared:,}", _largest(stage)) for stage in found.stages]
+    lines = [f"{found.graph}: {found.arrays}", table(rows, right=(1, 2))]
     if found.first is None:
         lines += ["", "all values are as exact as rounding lets them be"]
     else:
@@ -62,13 +62,9 @@ def _lines(found: Comparison, most: int) -> list[str]:
     return lines
 
 
-def _short(name: str, width: int = 23) -> str:
-    return name if len(name) <= width else f"{name[: width - 3]}..."
-
-
 def _largest(stage: StageNumbers) -> str:
     if stage.divergence is not None:
-        return f"%{stage.divergence.value} is wrong"
+        return f"{stage.divergence.value} is wrong"
     return "" if stage.largest is None else _value(stage.largest)
 
 

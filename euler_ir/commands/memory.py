@@ -89,7 +89,8 @@ def _holders(report: Memory, most: int | None) -> list[str]:
     for holder in report.holders[:most]:
         scopes = f" in {holder.scopes[0]}" if holder.scopes else ""
         if len(holder.scopes) > 1:
-            scopes += f" and {len(holder.scopes) - 1} more modules"
+            more = len(holder.scopes) - 1
+            scopes += f" and {more} more {'module' if more == 1 else 'modules'}"
         lines.append(f"{readable(holder.nbytes):>12}  {_tensors(holder.buffers)} of {short(holder.location)}{scopes}")
     return lines + _more(report.holders, most)
 

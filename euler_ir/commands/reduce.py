@@ -11,7 +11,7 @@ from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.numerics.cases import Case
 from euler_ir.inspect.numerics.failures import CHECKS, failure, save_case
 from euler_ir.inspect.numerics.reduce import MOST_RUNS, reduce
-from euler_ir.inspect.user_graph import UserGraphError, load_files, load_graph, python_file
+from euler_ir.inspect.user_graph import UserGraphError, defining_files, load_files, load_graph
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +36,9 @@ def run(options: argparse.Namespace) -> int:
     graph = load_graph(options.target)
     arrays = given_arrays(graph, options.inputs, options.state, options.seed)
     told = (lambda progress: None) if options.json else (lambda progress: print(progress, file=sys.stderr))
+    loaded = defining_files(options.load, options.target)
     try:
-        check = failure(options.check, options.passes, options.backend, options.threads, _loaded(options))
+        check = failure(options.check, options.passes, options.backend, options.threads, loaded)
         found = reduce(Case(graph, arrays.arrays), check, options.runs, told, lambda: check.suspect)
     except ValueError as error:
         raise UserGraphError(f"{options.target}, --check {options.check!r}: {error}") from None
@@ -51,9 +52,3 @@ def run(options: argparse.Namespace) -> int:
         print("stopped before the end: it may become smaller yet")
     print(f"written: {', '.join(map(str, written))}")
     return 0
-
-
-def _loaded(options: argparse.Namespace) -> tuple[str, ...]:
-    """The files that may define the passes: what is written is a graph, and no longer says them."""
-    file = python_file(options.target)
-    return (*options.load, *([file] if file is not None and file not in options.load else []))

@@ -16,7 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "`euler-ir passes --rules` lists the rules, `euler-ir opt TARGET --stop-after P` the values."
     parser.add_argument("rule", metavar="RULE", help="the name of a rule")
-    parser.add_argument("value", metavar="VALUE", help="a value as printed, such as %%add_1, or the name of an output")
+    parser.add_argument("value", metavar="%VALUE", help="a value by its name, or the name of an output")
     add_target(parser)
     parser.add_argument("--after", metavar="P", help="in the graph after this pass (default: before all passes)")
     add_pipeline(parser, "the passes that P is one of")

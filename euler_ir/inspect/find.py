@@ -56,7 +56,8 @@ def ops_of_line(graph: Graph, file: str, line: int) -> list[Op]:
         return found
     if lines:
         closest = sorted(sorted(lines, key=lambda other: abs(other - line))[:3])
-        hint = f"lines with operators: {', '.join(map(str, closest))} and {len(lines) - len(closest)} more"
+        more = f" and {len(lines) - len(closest)} more" if len(lines) > len(closest) else ""
+        hint = f"lines with operators: {', '.join(map(str, closest))}{more}"
     else:
         files = dict.fromkeys(Path(op.location.file).name for op in graph.ops if op.location is not None)
         hint = f"operators come from {', '.join(files) or 'no file: the graph has no locations'}"

@@ -14,6 +14,7 @@ from types import ModuleType
 
 from euler_ir.errors import EulerError
 from euler_ir.graph import Graph
+from euler_ir.passes import PASSES, RULES
 from euler_ir.text import parse_graph
 
 _MODULE = "euler_ir_user_file"
@@ -81,9 +82,16 @@ def load_files(filenames: Iterable[str]) -> None:
             _guarded(path, f"importing {filename}", lambda: _import(path))
 
 
-def python_file(target: str) -> str | None:
-    """The file of a target ``FILE.py:function``; None for one that is text."""
-    return None if target == "-" or target.endswith(".eir") else target.rpartition(":")[0]
+def defining_files(loaded: Iterable[str], target: str) -> tuple[str, ...]:
+    """The files to load before passes and rules are known to a command on a text: those ``loaded`` and, where any are
+    not euler_ir's own, the Python file of ``target``.
+    """
+    package = str(Path(__file__).parents[1])
+    own_passes = all(each.__module__.startswith("euler_ir.") for each in PASSES.values())
+    own_rules = all(rule.location is None or rule.location.file.startswith(package) for rule in RULES.values())
+    file = target.rpartition(":")[0]
+    is_needed = file.endswith(".py") and file not in loaded and not (own_passes and own_rules)
+    return (*loaded, file) if is_needed else tuple(loaded)
 
 
 def _file(filename: str) -> Path:

@@ -40,8 +40,9 @@ def difference(before: np.ndarray, after: np.ndarray, ulps: float = 0) -> str | 
     differs = _differs(before, after, ulps)
     if not differs.any():
         return None
-    place = tuple(int(index) for index in np.argwhere(differs)[0])
-    return f"{int(differs.sum())} of {differs.size} elements, first {before[place]} became {after[place]} at {place}"
+    place = [int(index) for index in np.argwhere(differs)[0]]
+    one, other = before[tuple(place)], after[tuple(place)]
+    return f"{int(differs.sum())} of {differs.size} elements, first {one} became {other} at {place}"
 
 
 def _differs(before: np.ndarray, after: np.ndarray, ulps: float) -> np.ndarray:

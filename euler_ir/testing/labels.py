@@ -69,7 +69,7 @@ def further_from_real(
     if agreement.fault(({"result": only_these}, {})) is None:
         return None
     place = further[0]
-    return f"{wanted[place]!s} became {found[place]!s} at {place}, and the real number is {float(real[place])}"
+    return f"{wanted[place]!s} became {found[place]!s} at {list(place)}, and the real number is {float(real[place])}"
 
 
 def _is_further(before, after, real) -> bool:

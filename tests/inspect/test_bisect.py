@@ -39,6 +39,7 @@ def test_a_wrong_rule_is_found_among_many():
     assert (found.verdict, found.what, found.within) == ("rule", "swap-difference", "planted-swap")
     assert found.runs <= 2 + found.applications.bit_length()
     assert any("subtract" in line for line in found.before) and any("subtract" in line for line in found.after)
+    assert len(found.before) == 1, "what no result needed is no difference"
     assert "x - y" in found.location.source_line() and found.location.function == "deep_graph"
     assert found.divergence.wrong == 5
 

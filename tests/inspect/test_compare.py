@@ -143,3 +143,4 @@ def test_the_command(capsys, tmp_path):
     record = json.loads(capsys.readouterr().out)
     assert [stage["stage"] for stage in record["stages"]][-2:] == ["cpu", "results"]
     assert {"name", "nans", "relative", "location"} <= record["stored"][0].keys()
+    assert all(each["name"].startswith("%") for each in record["stored"])

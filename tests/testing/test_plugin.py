@@ -169,6 +169,17 @@ def test_each_check_finds_a_pass_that_breaks_it(check, name):
     assert message in said(result) and "Traceback" not in said(result)
 
 
+@pytest.mark.parametrize(("error", "passes"), [(1e-4, True), (1e-2, False)])
+def test_an_approximate_pass_may_be_off_by_what_its_label_says(check, error, passes):
+    definition = (
+        "@dataclass(frozen=True)\nclass Near(Pass):\n    'Be near.'\n    name = 'near'\n    numerics = 'approximate'\n"
+        f"    def run(self, graph):\n        return rebuilt(graph, 'exp', lambda x: ei.exp(x) * {1 + error})\n"
+    )
+    mark = "// NOT-IDEMPOTENT: it is off once more\n"
+    result = check(GOOD.partition("// CHECK")[0].replace("RUN: simplify", "RUN: near") + mark, conftest=definition)
+    assert failures(result) == (set() if passes else {"twice_negated::same-results"})
+
+
 def test_a_pass_that_changes_what_it_is_given(check):
     definition = (
         "@dataclass(frozen=True)\nclass Spoil(Pass):\n    'Change the graph itself.'\n    name = 'spoil'\n"

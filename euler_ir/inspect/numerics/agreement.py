@@ -16,6 +16,7 @@ import numpy as np
 from euler_ir import interpreter
 from euler_ir.dtypes import as_dtype
 from euler_ir.graph import Graph
+from euler_ir.inspect.numerics.elements import place_text, shown
 from euler_ir.passes.attention_calls import OPERATORS as ATTENTION
 from euler_ir.passes.decompose import Decompose
 from euler_ir.rounding import Results, perturbed
@@ -62,7 +63,7 @@ def _first_difference(got: Results, wanted: Results, moved: Sequence[Results]) -
         for name, want in wanted[place].items():
             found = _difference(got[place][name], want, [each[place][name] for each in moved])
             if found is not None:
-                return f"{label} {name}{found}"
+                return f"{label} {name!r}{found}"
     return None
 
 
@@ -92,4 +93,4 @@ def _difference(got: np.ndarray, want: np.ndarray, moved: Sequence[np.ndarray]) 
     if not bad.any():
         return None
     place = tuple(np.argwhere(bad)[0].tolist()) if want.shape else ()
-    return f" at {place}: {got[place]!r}, not {want[place]!r}; {bad.sum()} of {want.size} differ"
+    return f" at {place_text(place)}: {shown(got[place])}, not {shown(want[place])}; {bad.sum()} of {want.size} differ"

@@ -21,6 +21,7 @@ from euler_ir.inspect.numerics.judge import Judge
 from euler_ir.inspect.numerics.observe import observe
 from euler_ir.inspect.numerics.program_check import check_program, known_arrays
 from euler_ir.loops.kernel import Kernel
+from euler_ir.passes.dce import RemoveDead
 from euler_ir.passes.instruments import Limit
 from euler_ir.passes.manager import Pass
 from euler_ir.passes.pipeline import PIPELINE, optimize
@@ -239,8 +240,15 @@ class _Within(Limit):
 
 
 def _changes(before: Graph, after: Graph) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The lines of the graph that are gone, and those that are new; every line names what it defines."""
-    left, right = ([line.strip() for line in print_graph(graph).splitlines()] for graph in (before, after))
-    gone, new = set(left) - set(right), set(right) - set(left)
-    removed, added = ([line for line in left if line in gone], [line for line in right if line in new])
+    """The lines of the graph that are gone, of those that a result needed, and those that are new; every line names
+    what it defines.
+    """
+    needed, left, right = map(_lines_of, (RemoveDead().run(before), before, after))
+    removed = [line for line in needed if line not in right]
+    added = [line for line in right if line not in left]
     return tuple(removed[:_SHOWN]), tuple(added[:_SHOWN])
+
+
+def _lines_of(graph: Graph) -> dict[str, None]:
+    """The lines of its text, in their order."""
+    return dict.fromkeys(line.strip() for line in print_graph(graph).splitlines())

@@ -44,7 +44,7 @@ class ValueNumbers:
     def record(self) -> dict:
         """All of it as JSON has it."""
         return {
-            "name": self.name,
+            "name": f"%{self.name}",
             "type": self.type,
             "operator": self.operator,
             "scope": self.scope,

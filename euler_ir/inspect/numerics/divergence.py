@@ -20,9 +20,9 @@ from euler_ir.text.printer import op_text
 class Divergence:
     """A value that is wrong: at ``place`` it is ``got`` and not ``wanted``, by more than rounding explains.
 
-    ``made_by`` is the pass or the kernel that made it so, ``via`` the passes and rules that made the operator, ``read``
-    what its operands hold there, ``wrong`` how many of the ``size`` elements are wrong, and ``others`` how many values
-    more of the stage.
+    ``value`` is its ``%name``, or a result such as ``output loss``. ``made_by`` is the pass or the kernel that made it
+    so, ``via`` the passes and rules that made the operator, ``read`` what its operands hold there, ``wrong`` how many of
+    the ``size`` elements are wrong, and ``others`` how many values more of the stage.
     """
 
     value: str
@@ -51,7 +51,7 @@ class Divergence:
             "size": self.size,
             "made_by": self.made_by,
             "via": list(self.via),
-            "operands": [{"name": each.name, "place": each.place, "holds": each.text} for each in self.read],
+            "operands": [each.record() for each in self.read],
             "scope": self.scope,
             "location": location_record(self.location),
             "others": self.others,
@@ -59,7 +59,7 @@ class Divergence:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.made_by}: %{self.value} is wrong",
+            f"{self.made_by}: {self.value} is wrong",
             f"  {self.operation}",
             f"  at {place_text(self.place)} it is {shown(self.got)}, not {shown(self.wanted)}; "
             f"{self.wrong:,} of {self.size:,} elements are wrong",
@@ -80,7 +80,8 @@ def of_violations(found: Sequence[Violation], made_by: str) -> Divergence | None
     first = found[0]
     value = first.equation.value(first.equation.gives.index(first.name))
     operation = f"{first.name} = %{first.equation.reads[0]}" if first.equation.is_end else operation_text(value.op)
-    return divergence(value, first, made_by, first.read, len(found) - 1, first.name, operation)
+    name = first.name if first.equation.is_end else f"%{first.name}"
+    return divergence(value, first, made_by, first.read, len(found) - 1, name, operation)
 
 
 def of_passes(before: Graph, after: Graph, arrays: GivenArrays, made_by: str) -> Divergence | None:
@@ -100,7 +101,7 @@ def divergence(
     """What is told of a `Difference` or `Violation` of ``value``, under another name if one is given."""
     op = value.op
     return Divergence(
-        name or value.name,
+        name or f"%{value.name}",
         operation or operation_text(op),
         found.place,
         found.got,

@@ -126,6 +126,10 @@ class Operand:
     place: str
     text: str
 
+    def record(self) -> dict:
+        """All of it as JSON has it."""
+        return {"name": f"%{self.name}", "type": self.type, "place": self.place, "holds": self.text}
+
     def __str__(self) -> str:
         return f"%{self.name}{self.place} = {self.text}"
 

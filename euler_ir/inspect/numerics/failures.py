@@ -84,7 +84,7 @@ class WrongValue(Failure):
         wrong = next((stage for stage in found.stages if stage.divergence is not None), None)
         if wrong is None:
             return None
-        self.suspect = self.suspect or wrong.divergence.value
+        self.suspect = self.suspect or wrong.divergence.value.removeprefix("%")
         return wrong.name
 
 

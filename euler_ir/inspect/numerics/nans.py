@@ -78,13 +78,13 @@ class BadValue:
     def record(self) -> dict:
         """All of it as JSON has it."""
         return {
-            "value": self.value,
+            "value": f"%{self.value}",
             "operation": self.operation,
             "place": list(self.place),
             "got": as_json(self.got),
             "count": self.count,
             "size": self.size,
-            "operands": [{"name": each.name, "place": each.place, "holds": each.text} for each in self.read],
+            "operands": [each.record() for each in self.read],
             "why": self.why,
             "direction": "backward" if self.is_backward else "forward",
             "scope": self.scope,
