@@ -364,6 +364,14 @@ class Graph:
                 uses.setdefault(operand, []).append(op)
         return uses
 
+    def needed(self, values: Iterable[Value]) -> list[Op]:
+        """The ops that ``values`` of this graph are computed by, in order."""
+        wanted = set(values)
+        for op in reversed(self.ops):
+            if not wanted.isdisjoint(op.results):
+                wanted.update(op.operands)
+        return [op for op in self.ops if not wanted.isdisjoint(op.results)]
+
 
 class Rebuild:
     """Copies a graph op by op into a new one; the way in which the pass ``by`` changes a graph.

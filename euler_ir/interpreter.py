@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -15,13 +16,14 @@ def evaluate(
 ) -> dict[Value, np.ndarray]:
     """Arrays of ``values`` (by default all results of ``graph``), given an array for each leaf by name.
 
-    Raises ExecutionError for a missing leaf, a wrong shape or dtype, or an index out of range, with the user's line.
+    Without ``values`` every op is run, also one that no result needs; with them only what they need. Raises ExecutionError for a missing leaf, a wrong shape or dtype, or an index out of range, with the user's line.
     """
     wanted = set(graph.results() if values is None else values)
-    remaining = {value: len(ops) for value, ops in graph.uses().items()}
+    ops = graph.ops if values is None else graph.needed(wanted)
+    remaining = Counter(operand for op in ops for operand in op.operands)
     arrays: dict[Value, np.ndarray] = {}
     kept: dict[Value, np.ndarray] = {}
-    for op in graph.ops:
+    for op in ops:
         if op.definition.has_identity:
             results = leaf(op, leaves)
         else:
@@ -29,7 +31,7 @@ def evaluate(
         for value, array in zip(op.results, results, strict=True):
             if value in wanted:
                 kept[value] = array
-            if remaining.get(value):
+            if remaining[value]:
                 arrays[value] = array
         for operand in op.operands:
             remaining[operand] -= 1

@@ -254,7 +254,7 @@ class Example:
             }
             befores, after = self.call(graph, given)
             leaves = {name: value for name, value in given.items() if isinstance(value, Value)}
-            after_ops = tuple(op for op in _needed(graph.ops, after) if op.name != "input")
+            after_ops = tuple(op for op in graph.needed([after]) if op.name != "input")
             self.instances[key] = _Instance(befores, after, leaves, after_ops)
         return self.instances[key]
 
@@ -363,12 +363,3 @@ def _attribute_difference(found: Op, wanted: Op) -> str | None:
             texts = (format_attribute(kind, op.attributes[name]) for op in (found, wanted))
             return f"{name} of {found.name} is {next(texts)} here, and {next(texts)} in the rule"
     return None
-
-
-def _needed(ops: list[Op], value: Value) -> list[Op]:
-    """Those of ``ops`` that ``value`` depends on."""
-    needed = {value}
-    for op in reversed(ops):
-        if not needed.isdisjoint(op.results):
-            needed.update(op.operands)
-    return [op for op in ops if not needed.isdisjoint(op.results)]

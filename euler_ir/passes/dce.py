@@ -18,11 +18,8 @@ class RemoveDead(Pass):
     name = "dce"
 
     def run(self, graph: Graph) -> Graph:
-        needed = set(graph.results())
-        for op in reversed(graph.ops):
-            if not needed.isdisjoint(op.results):
-                needed.update(op.operands)
-        kept = [op for op in graph.ops if op.definition.has_identity or not needed.isdisjoint(op.results)]
+        needed = set(graph.needed(graph.results()))
+        kept = [op for op in graph.ops if op.definition.has_identity or op in needed]
         if len(kept) == len(graph.ops):
             return graph
         rebuild = Rebuild(graph, self.name)

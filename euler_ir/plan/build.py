@@ -103,8 +103,8 @@ class _Builder:
 
     # -- places --------------------------------------------------------------------------------------------------------
 
-    def _buffer(self, name: str, value: Value, place: str, first: int = 0, last: int = 0) -> int:
-        self.buffers.append(PlannedBuffer(name, value.type, place, 0, first, last))
+    def _buffer(self, name: str, value: Value, place: str) -> int:
+        self.buffers.append(PlannedBuffer(name, value.type, place, 0, 0, 0))
         return len(self.buffers) - 1
 
     def _place_leaves(self) -> None:

@@ -23,6 +23,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from euler_ir.errors import did_you_mean
+
 _DIRECTIVE = re.compile(r"CHECK(?:-(?P<kind>[A-Z]+)(?:-(?P<count>[0-9]+))?)?:(?P<text>.*)")
 _KINDS = ("NEXT", "SAME", "EMPTY", "NOT", "DAG", "COUNT", "LABEL")
 _AFTER_ANOTHER = ("NEXT", "SAME", "EMPTY")
@@ -95,9 +97,8 @@ def parse_check(text: str, line: int) -> Check | None:
         return None
     kind, count, pattern = match["kind"] or "", match["count"], _BLANKS.sub(" ", match["text"]).strip()
     if kind and kind not in _KINDS:
-        close = difflib.get_close_matches(kind, _KINDS, n=1)
-        hint = f"; did you mean CHECK-{close[0]}?" if close else ""
-        raise CheckSyntaxError(line, f"there is no CHECK-{kind}{hint}")
+        hint = did_you_mean(f"CHECK-{kind}", [f"CHECK-{each}" for each in _KINDS])
+        raise CheckSyntaxError(line, f"there is no CHECK-{kind}" + (f"; {hint}" if hint else ""))
     if (kind == "COUNT") != (count is not None) or count == "0":
         raise CheckSyntaxError(line, "a count is written CHECK-COUNT-3, and is 1 or more")
     if kind == "EMPTY":

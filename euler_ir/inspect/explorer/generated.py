@@ -5,7 +5,7 @@ from __future__ import annotations
 from euler_ir.inspect.explorer.schedule import Schedule
 
 
-def code_record(schedule: Schedule, threads: int | None = None) -> dict:
+def code_record(schedule: Schedule) -> dict:
     """By kernel its loops and the numbers of its modules; by module its symbol, LLVM IR and assembly.
 
     Raises LoweringError for what has no code.
@@ -14,7 +14,7 @@ def code_record(schedule: Schedule, threads: int | None = None) -> dict:
     from euler_ir.backends.cpu.jit import assembly, optimized_ir
     from euler_ir.backends.cpu.program import CpuProgram
 
-    program = CpuProgram(schedule.plan, threads)
+    program = CpuProgram(schedule.plan)
     modules: dict[str, int] = {}
     texts: list[str] = []
     of_kernel = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ import numpy as np
 from euler_ir.errors import EulerError, GraphError
 from euler_ir.graph import Graph, Op, Rebuild, Value
 from euler_ir.inspect.random_inputs import index_limits
-from euler_ir.interpreter import apply, leaf
+from euler_ir.interpreter import evaluate
 from euler_ir.shapes import Shape
 from euler_ir.verify import verify
 
@@ -33,20 +32,7 @@ class Case:
 
     def values(self, wanted: Collection[Value]) -> dict[Value, np.ndarray]:
         """What the interpreter computes for ``wanted``; ops that these do not need are not run, since one may fail."""
-        needed = _needed(self.graph, wanted, {})
-        arrays: dict[Value, np.ndarray] = {}
-        uses = Counter(each for op in self.graph.ops if not needed.isdisjoint(op.results) for each in op.operands)
-        kept = set(wanted)
-        for op in self.graph.ops:
-            if needed.isdisjoint(op.results):
-                continue
-            read = [arrays[operand] for operand in op.operands]
-            arrays.update(zip(op.results, leaf(op, self.arrays) if op.definition.has_identity else apply(op, read)))
-            for operand in op.operands:
-                uses[operand] -= 1
-                if uses[operand] <= 0 and operand not in kept:
-                    arrays.pop(operand, None)
-        return {value: arrays[value] for value in kept}
+        return evaluate(self.graph, self.arrays, wanted)
 
 
 Ends = tuple[Mapping[str, Value], Mapping[str, Value]]
