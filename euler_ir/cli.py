@@ -7,7 +7,9 @@ import importlib
 import io
 import os
 import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -83,5 +85,6 @@ def _parser(wanted: Sequence[str]) -> argparse.ArgumentParser:
         if name in wanted:
             module = importlib.import_module(f"euler_ir.commands.{name.replace('-', '_')}")
             module.configure(command)
+            command.description = textwrap.fill(command.description, shutil.get_terminal_size().columns - 2)
             command.set_defaults(run=module.run)
     return parser

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from euler_ir.cli import main
+from euler_ir.commands import COMMANDS
 from euler_ir.compiler import lower
 from euler_ir.graph_equality import structurally_equal
 from euler_ir.inspect.dump import STAGES, dump
@@ -245,6 +246,15 @@ def test_arguments_that_make_no_sense(tmp_path, capsys):
     assert "--locations goes with" in refusal(capsys, "dump", MLP, "--stage", "plan", "--locations")
     (tmp_path / "notes.txt").write_text("f")
     assert "is not a Python file" in refusal(capsys, "dump", f"{tmp_path / 'notes.txt'}:f", "--stage", "graph")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_a_command_answers_fits_the_terminal(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    description = capsys.readouterr().out.split("\n\n")[1]
+    assert description.endswith(".") and max(map(len, description.splitlines())) < 80
 
 
 def test_help_says_what_each_stage_is(capsys):

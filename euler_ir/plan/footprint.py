@@ -87,7 +87,7 @@ def _owners(plan: Plan) -> tuple[Owner, ...]:
         if buffer.first <= phase <= buffer.last
     }
     largest = sorted(newest.values(), key=lambda buffer: (-buffer.type.nbytes, buffer.offset))[:LARGEST_OWNERS]
-    return tuple(Owner(f"{buffer.name}: {buffer.type}", buffer.type.nbytes) for buffer in largest)
+    return tuple(Owner(f"%{buffer.name}: {buffer.type}", buffer.type.nbytes) for buffer in largest)
 
 
 def owner_lines(owners: Sequence[Owner]) -> list[str]:
