@@ -35,7 +35,7 @@ class Legalize(Pass):
             elif op.name == "add" and (place := _where_added(op, uses)) is not None:
                 value = _added_in_place(op, place, rebuild)
             elif op.name == "index_add":
-                value = _added(rebuild.apart(op))
+                value = None if _can_be_added_to(op.operands[0], op, uses) else _added(rebuild.apart(op))
             else:
                 value = self._legal(op, rebuild)
             if value is None:
@@ -70,15 +70,21 @@ def _where_added(op: Op, uses: Mapping[Value, list[Op]]) -> int | None:
 
     Nothing else may read either. It sums the same terms in another order.
     """
-    results = op.graph.results()
     for place, value in enumerate(op.operands):
-        other = op.operands[1 - place]
-        if value.op.name != "scatter_add" or value.dtype.is_half or not value.op.operands[1].size or not value.size:
-            continue
-        computed = other.op.definition.family not in ("leaf", "movement", "indexing")
-        if computed and all(uses[each] == [op] and each not in results for each in (value, other)):
-            return place
+        if value.op.name == "scatter_add" and value.op.operands[1].size and _only_for(value, op, uses):
+            if _can_be_added_to(op.operands[1 - place], op, uses):
+                return place
     return None
+
+
+def _can_be_added_to(value: Value, op: Op, uses: Mapping[Value, list[Op]]) -> bool:
+    """Whether what ``op`` adds to ``value`` can be added where it lies: it is computed, and for ``op`` alone."""
+    is_computed = value.op.definition.family not in ("leaf", "movement", "indexing")
+    return is_computed and value.size > 0 and not value.dtype.is_half and _only_for(value, op, uses)
+
+
+def _only_for(value: Value, op: Op, uses: Mapping[Value, list[Op]]) -> bool:
+    return uses[value] == [op] and value not in op.graph.results()
 
 
 def _added_in_place(op: Op, place: int, rebuild: Rebuild) -> Value:
@@ -89,7 +95,7 @@ def _added_in_place(op: Op, place: int, rebuild: Rebuild) -> Value:
 
 
 def _added(op: Op) -> Value:
-    """An index_add as a sum, for which a place is looked for anew."""
+    """An index_add as a sum, which makes a new tensor."""
     (total,) = op.definition.decompose(op)
     scatter = total.op.operands[1].op
     wide = _in_f32(scatter, scatter.operands)

@@ -138,8 +138,8 @@ FAULTS = (
         "adds-where-others-read",
         "A scatter is added to a sum in place though something else reads that sum.",
         "passes.legalize",
-        "uses[each] == [op] and each not in results for each",
-        "op in uses[each] for each",
+        "return uses[value] == [op] and value not in op.graph.results()",
+        "return op in uses[value]",
         ("tests/plan/test_index_add.py::test_what_is_read_elsewhere_is_not_changed[an output]",),
     ),
     Fault(

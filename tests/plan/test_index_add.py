@@ -5,6 +5,8 @@ import pytest
 
 import euler_ir as ei
 from euler_ir.compiler import lower
+from euler_ir.graph_equality import structurally_equal
+from euler_ir.passes import optimize
 from euler_ir.plan.memory import check_memory
 
 
@@ -82,3 +84,15 @@ def test_an_index_out_of_range_is_an_error():
     given["rows"][4] = 30
     with pytest.raises(ei.ExecutionError, match=r"0\.\.29"):
         ei.compile(tied())(**given)
+
+
+def test_a_sum_in_place_that_something_else_reads_too_makes_a_new_tensor():
+    optimized = lower(tied()).optimized
+    assert structurally_equal(optimize(optimized), optimized)
+    (op,) = (op for op in optimized.ops if op.name == "index_add")
+    with optimized:
+        ei.output(also=op.operands[0])
+    assert [op.name for op in optimize(optimized).ops].count("index_add") == 0
+    found = ei.compile(optimized)(**arrays())
+    np.testing.assert_allclose(found["y"], 2 * in_f64(arrays()), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found["also"], arrays()["y"].T @ arrays()["x"], rtol=1e-5, atol=1e-6)
