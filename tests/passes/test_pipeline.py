@@ -12,6 +12,7 @@ from training_step import step
 import euler_ir as e
 from euler_ir import interpreter
 from euler_ir.graph import Op, Rebuild
+from euler_ir.graph_equality import structurally_equal
 from euler_ir.initializers import Normal, Zeros
 from euler_ir.passes import (
     PIPELINE,
@@ -29,6 +30,7 @@ from euler_ir.passes.meaning import difference
 from euler_ir.passes.pipeline import WHOLE
 from euler_ir.text import parse_graph, print_graph
 from euler_ir.verify import verify
+from examples.gpt2_graphs import nano_step
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -269,3 +271,10 @@ def test_equal_parameters_stay_two():
         e.output(y=first * second)
     product = optimize(graph).outputs["y"].op
     assert [value.name for value in product.operands] == ["first", "second"]
+
+
+def test_an_optimized_step_of_gpt2_stays_as_it_is_also_when_it_was_text():
+    optimized = optimize(nano_step())
+    assert "index_add" in {op.name for op in optimized.ops}
+    assert structurally_equal(optimize(optimized), optimized, names=False)
+    assert structurally_equal(optimize(parse_graph(print_graph(optimized))), optimized, names=False)
