@@ -28,8 +28,11 @@ _SEPARATOR = re.compile(r"// -----+\s*\Z")
 _COMMENT = re.compile(r"//\s*(?P<text>.*?)\s*\Z")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _DIRECTIVE = re.compile(r"(?P<word>[A-Z][A-Z-]+):\s*(?P<rest>.*)")
+_FIRST_WORD = re.compile(r"(?P<word>[A-Za-z][A-Za-z0-9-]*)(?P<colon>\s*:)?")
 _REASONS = ("UNCHANGED", "NOT-IDEMPOTENT")
 _WORDS = ("RUN", "INPUT", "EXPECT", "CHECK", *_REASONS)
+_ABOUT_PASSES = ("CHECK", *_REASONS)
+"""What a test of a graph says of its passes, and cannot say where no RUN line names any."""
 _ERROR = re.compile(r'expect-error(?:\s+(?P<rule>[A-Z]+[0-9]+))?\s+"(?P<text>.+)"\Z')
 _BINDING = re.compile(r"%?(?P<name>\"[^\"]+\"|[^\s=]+)\s*=\s*(?P<array>.+?)(?:\s+within\s+(?P<within>[0-9.e+-]+))?\Z")
 _TITLE = re.compile(r"^\s*(?P<level>graph|fused|kernel) @(?P<name>\"[^\"]+\"|[^\s{]+)", re.MULTILINE)
@@ -101,23 +104,29 @@ def read_pass_tests(path: Path, called: str | None = None) -> list[PassTest]:
     tests: list[PassTest] = []
     names: dict[str, int] = {}
     for start, lines in _sections(path.read_text(encoding="utf-8")):
+        if all(not line.strip() or line.lstrip().startswith("//") for line in lines):
+            for line, comment, _ in _comments(start, lines):
+                if word := _meant(comment, line):
+                    raise PassTestSyntaxError(line, f"{word}: no graph stands beside it, between two // -----")
+            continue
         test = _read(called or str(path), start, lines, tests[-1] if tests else None)
         repeat = names[test.name] = names.get(test.name, 0) + 1
         if repeat > 1:
             raise PassTestSyntaxError(test.line, f"there is a test {test.name!r} above: give each graph its own name")
         tests.append(test)
+    if not tests:
+        raise PassTestSyntaxError(1, "there is no graph to test in this file")
     return tests
 
 
 def _sections(text: str) -> Iterator[tuple[int, list[str]]]:
-    """The lines of each test with the number of lines above it; sections with nothing but comments are none."""
+    """The lines between two separators with the number of lines above them."""
     start, lines = 0, []
     for number, line in enumerate([*text.split("\n"), "// -----"]):
         if not _SEPARATOR.match(line):
             lines.append(line)
             continue
-        if any(each.strip() and not each.lstrip().startswith("//") for each in lines):
-            yield start, lines
+        yield start, lines
         start, lines = number + 1, []
 
 
@@ -129,7 +138,10 @@ def _read(file: str, start: int, lines: list[str], above: PassTest | None) -> Pa
         if comment.startswith("expect-error"):
             about = line if beside_code else _next_code(lines, line - start) + start
             found["error"].append(_expected_error(comment, line, about))
+        word = _meant(comment, line)
         if beside_code:
+            if word not in ("", "expect-error"):
+                raise PassTestSyntaxError(line, f"{word}: stands in a line of its own")
             continue
         check = _check(comment, line)
         if check is not None:
@@ -138,6 +150,8 @@ def _read(file: str, start: int, lines: list[str], above: PassTest | None) -> Pa
         match = _DIRECTIVE.match(comment)
         word, rest = (match["word"], match["rest"]) if match else ("", "")
         if word == "RUN":
+            if not rest:
+                raise PassTestSyntaxError(line, "RUN: names the passes, or says none")
             pipeline = rest, line
         elif word in _REASONS:
             if not rest:
@@ -145,21 +159,22 @@ def _read(file: str, start: int, lines: list[str], above: PassTest | None) -> Pa
             found[word].append(rest)
         elif word in ("INPUT", "EXPECT"):
             found[word].append(_binding(word, rest, line))
-        elif word:
-            close = difflib.get_close_matches(word, _WORDS, n=1, cutoff=0.75)
-            if close:
-                raise PassTestSyntaxError(line, f"there is no {word}:; did you mean {close[0]}:?")
     try:
         check_order(found["CHECK"])
     except CheckSyntaxError as error:
         raise PassTestSyntaxError(error.line, str(error)) from None
     text = "\n" * start + "\n".join(lines)
     title = _TITLE.search(text)
+    level = title["level"] if title else "graph"
+    said = next((word for word in _ABOUT_PASSES if found[word]), None)
+    if level == "graph" and pipeline[0] is None and said is not None:
+        message = f"{said}: no RUN line says of which passes; RUN: none is about the text alone"
+        raise PassTestSyntaxError(start + 1, message)
     return PassTest(
         file=file,
         name=title["name"].strip('"') if title else f"line {start + 1}",
         line=text.count("\n", 0, title.start("name")) + 1 if title else start + 1,
-        level=title["level"] if title else "graph",
+        level=level,
         text=text,
         pipeline=pipeline[0],
         pipeline_line=pipeline[1],
@@ -193,6 +208,29 @@ def _next_code(lines: list[str], position: int) -> int:
         if lines[number].strip() and not lines[number].lstrip().startswith("//"):
             return number + 1
     return len(lines)
+
+
+def _meant(comment: str, line: int) -> str:
+    """The word of what a comment says of a test, '' for one that says nothing; refuses what is nearly such a word."""
+    match = _FIRST_WORD.match(comment)
+    if match is None:
+        return ""
+    word, colon = match["word"], match["colon"]
+    if word == "expect-error":
+        return word
+    kind = "CHECK" if re.match(r"CHECK(-|\Z)", word) else word
+    if kind in _WORDS:
+        if colon != ":":
+            raise PassTestSyntaxError(line, f"{word!r} lacks its ':'" + (", without a blank before it" if colon else ""))
+        return kind
+    if colon and word.upper() in _WORDS:
+        raise PassTestSyntaxError(line, f"there is no {word}:; did you mean {word.upper()}:?")
+    known = _WORDS if colon and word.isupper() else ("expect-error",) if "-" in word else ()
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
+    if close:
+        mark = ":" if colon else ""
+        raise PassTestSyntaxError(line, f"there is no {word}{mark}; did you mean {close[0]}{mark}?")
+    return ""
 
 
 def _check(comment: str, line: int) -> Check | None:

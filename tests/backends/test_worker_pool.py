@@ -209,6 +209,8 @@ def test_number_of_threads(monkeypatch):
         worker_pool.default_threads()
     with pytest.raises(ExecutionError, match="0 threads"):
         worker_pool.get_pool(0)
+    with pytest.raises(ExecutionError, match="99999999999999999999 threads are too many"):
+        worker_pool.get_pool(99999999999999999999)
 
 
 def test_a_run_takes_no_argument_too(kernels):

@@ -375,6 +375,14 @@ def test_values_that_are_not_as_expected(check, old, new, message):
         ("// expect-error V04", "an error is written expect-error V04"),
         ("// NOT-IDEMPOTENT:", "NOT-IDEMPOTENT: says why"),
         ("// UNCHANGED:", "UNCHANGED: says why"),
+        ("// CHEK: exp", "there is no CHEK:; did you mean CHECK:?"),
+        ("// Check: exp", "there is no Check:; did you mean CHECK:?"),
+        ("// CHECK : exp", "'CHECK' lacks its ':', without a blank before it"),
+        ("// CHECK: {{(}}", "'(' is no regular expression"),
+        ("// RUN simplify", "'RUN' lacks its ':'"),
+        ("// RUN:", "RUN: names the passes, or says none"),
+        ("// expected-error \"x\"", "there is no expected-error; did you mean expect-error?"),
+        ("// A CHECK in the middle of a sentence: nothing is meant by it", None),
         ("// NOTE: this is a note", None),
         ("// TODO: another one", None),
     ],
@@ -388,6 +396,23 @@ def test_comments_that_are_wrong(check, line, message):
         assert f"case.eir:12: {message}" in said(result) and "Traceback" not in said(result)
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("", 1, "there is no graph to test in this file"),
+        ("// only a comment\n// -----\n\n", 1, "there is no graph to test in this file"),
+        ("// RUN: simplify\n// CHECK: exp\n", 1, "RUN: no graph stands beside it"),
+        (GOOD + "// -----\n// CHECK: exp\n", 13, "CHECK: no graph stands beside it"),
+        (GOOD.replace("// RUN: ", "// "), 1, "CHECK: no RUN line says of which passes"),
+        (GOOD.replace("}\n", "} // CHECK: exp\n"), 9, "CHECK: stands in a line of its own"),
+    ],
+)
+def test_what_would_check_nothing(check, text, line, message):
+    result = check(text)
+    result.assert_outcomes(errors=1)
+    assert f"case.eir:{line}: {message}" in said(result) and "Traceback" not in said(result)
+
+
 def test_two_tests_of_one_name(check):
     result = check(GOOD + "// -----\n" + GOOD)
     assert "case.eir:15: there is a test 'twice_negated' above" in said(result)
@@ -396,10 +421,6 @@ def test_two_tests_of_one_name(check):
 def test_a_file_that_is_no_text(check, pytester):
     pytester.path.joinpath("other.eir").write_bytes(b"\xff\xfe")
     assert "other.eir is not text: invalid start byte at byte 0" in said(check(GOOD))
-
-
-def test_a_file_of_comments_has_no_tests(check):
-    assert check("// only a comment\n// -----\n\n").ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
 def test_slashes_in_a_string_are_no_comment(check):

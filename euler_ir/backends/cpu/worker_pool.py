@@ -17,6 +17,9 @@ from euler_ir.errors import ExecutionError
 
 THREADS_VARIABLE = "EULER_IR_THREADS"
 
+MOST_THREADS = 4096
+"""More than any machine has cores; generated code counts threads in 32 bits."""
+
 # About 100 us of pause instructions on x86. With more threads than cores, spinning keeps the thread that is
 # waited for from its core.
 _SPINS = 4000
@@ -78,6 +81,8 @@ def get_pool(threads: int | None = None) -> WorkerPool:
         threads = default_threads()
     if threads < 1:
         raise ExecutionError(f"a pool of {threads} threads cannot run anything", hint="ask for 1 thread or more")
+    if threads > MOST_THREADS:
+        raise ExecutionError(f"{threads} threads are too many", hint=f"ask for {MOST_THREADS} or fewer")
     with _pools_lock:
         if threads not in _pools:
             _pools.setdefault(threads, WorkerPool(threads))
