@@ -71,6 +71,30 @@ def add_load(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_top(parser: argparse.ArgumentParser, entries: int) -> None:
+    """How much of a long list is printed: see `most_of`."""
+    parser.add_argument(
+        "--top", type=count, default=entries, metavar="N", help="entries of each list (default: %(default)s)"
+    )
+    parser.add_argument("--all", action="store_true", help="print all entries")
+
+
+def most_of(options: argparse.Namespace) -> int | None:
+    """The number of entries to print, None for all, as the flags of `add_top` say."""
+    return None if options.all else options.top
+
+
+def rest_lines(entries: Sequence, most: int | None, indent: int = 2) -> list[str]:
+    """The line below a list of which ``most`` entries are printed that says how many are not; none when all are."""
+    rest = len(entries) - len(entries[:most])
+    return [f"{'':{indent}}{rest} more: --all prints them"] if rest else []
+
+
+def counted(number: int, noun: str, ending: str = "s") -> str:
+    """``1 edge`` or ``2 edges``: a number of things, whose plural has ``ending``."""
+    return f"{number:,} {noun}{'' if number == 1 else ending}"
+
+
 def count(text: str) -> int:
     """An argument that is a number of 1 or more."""
     number = int(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from euler_ir.commands.common import add_json, add_target, count, print_json
+from euler_ir.commands.common import add_json, add_target, add_top, most_of, print_json, rest_lines
 from euler_ir.errors import GraphError
 from euler_ir.inspect.explain import Explainer, Explanation
 from euler_ir.inspect.find import ops_of_line, ops_of_scope, place_of, short
@@ -21,14 +21,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("what", metavar="%VALUE", help="a value by its name, FILE:LINE, or a module such as h.0")
     add_target(parser)
-    parser.add_argument("--top", type=count, default=8, metavar="N", help="entries of each list (default: %(default)s)")
-    parser.add_argument("--all", action="store_true", help="print all entries")
+    add_top(parser, 8)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     explainer = Explainer(load_graph(options.target))
-    most = None if options.all else options.top
+    most = most_of(options)
     found = _found(explainer, options.what)
     if options.json:
         print_json(found.record() if isinstance(found, Explanation) else [each.record() for each in found])
@@ -68,7 +67,7 @@ def _overview(found: Sequence[Explanation], what: str, most: int | None) -> list
         place = f"{each.place} {readable(each.cost.nbytes)}" if each.place is not None else "registers"
         via = f"  via {', '.join(each.via)}" if each.via else ""
         lines.append(f"  {each.name}: {each.type}  groups {groups}, {place}{via}")
-    return lines + _more(found, most)
+    return lines + rest_lines(found, most)
 
 
 def _explanation(found: Explanation, most: int | None) -> list[str]:
@@ -139,9 +138,4 @@ def _edges(title: str, edges: Sequence[Edge], name, most: int | None) -> list[st
         cost = f", {readable(edge.nbytes)}" if edge.nbytes else ""
         reason = f", {edge.refusal.code}: {edge.refusal.why}" if edge.refusal is not None else ""
         lines.append(f"  {name(edge)}  {short(edge.location)}: {edge.verdict}{cost}{reason}")
-    return lines + _more(edges, most)
-
-
-def _more(entries: Sequence, most: int | None) -> list[str]:
-    rest = len(entries) - len(entries[:most])
-    return [f"  {rest} more: --all prints them"] if rest else []
+    return lines + rest_lines(edges, most)

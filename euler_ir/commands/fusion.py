@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from euler_ir.commands.common import add_json, add_target, count, print_json
+from euler_ir.commands.common import add_json, add_target, add_top, counted, most_of, print_json
 from euler_ir.inspect.find import short
 from euler_ir.inspect.fusion import VERDICTS, Edge, Fusion, fusion
 from euler_ir.inspect.user_graph import load_graph
@@ -25,8 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     parser.add_argument("--refused", action="store_true", help="with --by edge: only edges that go through memory")
     parser.add_argument("--by", choices=("line", "edge"), default="line", help="what an entry is (default: line)")
-    parser.add_argument("--top", type=count, default=5, metavar="N", help="entries to print (default: %(default)s)")
-    parser.add_argument("--all", action="store_true", help="print all entries")
+    add_top(parser, 5)
     add_json(parser)
 
 
@@ -38,14 +37,14 @@ def run(options: argparse.Namespace) -> int:
     print("\n".join(_summary(report)))
     edges = [edge for edge in report.edges if edge.verdict == "unfused" or not options.refused]
     entries = report.by_line() if options.by == "line" else edges
-    shown = entries if options.all else entries[: options.top]
+    shown = entries[: most_of(options)]
     for entry in shown:
         print()
         if options.by == "edge":
             print("\n".join(_edge(entry, where=True)))
             continue
-        number = len(entry.edges)
-        print(f"{short(entry.location)}: {number} edge{'s' * (number > 1)}, {readable(entry.nbytes)} a step")
+        edges_here = counted(len(entry.edges), "edge")
+        print(f"{short(entry.location)}: {edges_here}, {readable(entry.nbytes)} a step")
         if entry.location is not None and entry.location.source_line():
             print(f"    {entry.location.source_line()}")
         print("\n".join(_alike(entry.edges, None if options.all else KINDS)))

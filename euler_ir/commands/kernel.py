@@ -6,7 +6,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from euler_ir.commands.common import add_json, add_program, add_substitute, count, count_or_zero, print_json
+from euler_ir.commands.common import (
+    add_json,
+    add_program,
+    add_substitute,
+    add_threads,
+    count_or_zero,
+    counted,
+    print_json,
+)
 from euler_ir.files import write_file
 from euler_ir.inspect.kernel import EMIT, Comparison, compare_substituted, kernel_list, kernel_text, read_substitutes
 from euler_ir.inspect.program_file import load_program
@@ -27,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", metavar="OUT", type=Path, help="write to this file instead")
     add_substitute(parser)
     parser.add_argument("--seed", type=count_or_zero, default=0, help="of a comparison's inputs (default: %(default)s)")
-    parser.add_argument("--threads", type=count, help="worker threads of a comparison (default: all cores)")
+    add_threads(parser)
     add_json(parser)
     parser.set_defaults(refuse=parser.error)
 
@@ -75,7 +83,7 @@ def _list_lines(listed: list[DistinctKernel]) -> list[str]:
     lines = [f"{len(listed)} kernels that differ in more than names:"]
     width = max((len(each.name) for each in listed), default=0)
     for entry in map(_entry, listed):
-        times = f"{entry['launches']} launch{'' if entry['launches'] == 1 else 'es'}"
+        times = counted(entry["launches"], "launch", "es")
         lines.append(f"{entry['number']:3}  {entry['name']:{width}}  {times}")
         lines += [f"       {nest}" for nest in entry["nests"]]
     return lines

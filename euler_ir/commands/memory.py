@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 
-from euler_ir.commands.common import add_json, add_target, count, print_json
+from euler_ir.commands.common import add_json, add_target, add_top, counted, most_of, print_json, rest_lines
 from euler_ir.inspect.find import short
 from euler_ir.inspect.memory import Decision, Memory, memory
 from euler_ir.inspect.user_graph import load_graph
@@ -14,6 +14,8 @@ from euler_ir.plan.footprint import readable
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 _WIDTH = 60
 """Columns of a chart."""
+_INDENT = 14
+"""Columns before what stands behind a size."""
 _HEIGHT = 8
 """Lines of the chart of the whole arena."""
 
@@ -26,8 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     parser.add_argument("--budget", type=nbytes, metavar="B", help="stay below so many bytes, such as 512M or 2GiB")
     parser.add_argument("--chart", action="store_true", help="draw the arena over the phases of the step")
-    parser.add_argument("--top", type=count, default=8, metavar="N", help="entries of each list (default: %(default)s)")
-    parser.add_argument("--all", action="store_true", help="print all entries")
+    add_top(parser, 8)
     add_json(parser)
 
 
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(report.record())
         return 0
-    most = None if options.all else options.top
+    most = most_of(options)
     parts = [_summary(report), _peak(report, most), _holders(report, most)]
     if options.chart:
         parts += [_arena_chart(report), _lives_chart(report, most)]
@@ -78,8 +79,8 @@ def _peak(report: Memory, most: int | None) -> list[str]:
     for life in at_peak[:most]:
         scope = f" in {life.scope}" if life.scope else ""
         lines.append(f"{readable(life.nbytes):>12}  {life.value}: {life.type}  {short(life.location)}{scope}")
-        lines.append(f"{'':14}from phase {life.first} to {life.last}, for {life.held_for}")
-    return lines + _more(at_peak, most)
+        lines.append(f"{'':{_INDENT}}from phase {life.first} to {life.last}, for {life.held_for}")
+    return lines + rest_lines(at_peak, most, _INDENT)
 
 
 def _holders(report: Memory, most: int | None) -> list[str]:
@@ -89,19 +90,10 @@ def _holders(report: Memory, most: int | None) -> list[str]:
     for holder in report.holders[:most]:
         scopes = f" in {holder.scopes[0]}" if holder.scopes else ""
         if len(holder.scopes) > 1:
-            more = len(holder.scopes) - 1
-            scopes += f" and {more} more {'module' if more == 1 else 'modules'}"
-        lines.append(f"{readable(holder.nbytes):>12}  {_tensors(holder.buffers)} of {short(holder.location)}{scopes}")
-    return lines + _more(report.holders, most)
-
-
-def _tensors(number: int) -> str:
-    return f"{number} tensor{'s' * (number != 1)}"
-
-
-def _more(entries, most: int | None) -> list[str]:
-    rest = len(entries) - len(entries[:most])
-    return [f"{'':14}{rest} more: --all prints them"] if rest else []
+            scopes += f" and {counted(len(holder.scopes) - 1, 'more module')}"
+        tensors = counted(holder.buffers, "tensor")
+        lines.append(f"{readable(holder.nbytes):>12}  {tensors} of {short(holder.location)}{scopes}")
+    return lines + rest_lines(report.holders, most, _INDENT)
 
 
 def _arena_chart(report: Memory) -> list[str]:
@@ -117,7 +109,7 @@ def _arena_chart(report: Memory) -> list[str]:
         bars = "".join("#" if nbytes * _HEIGHT > (line - 1) * report.least and nbytes else " " for nbytes in columns)
         lines.append(f"{readable(report.least * line // _HEIGHT):>12} |{bars}".rstrip())
     lines.append(f"{'':12} +{'-' * width}")
-    return [*lines, f"{'':14}{0:<{max(width - len(str(phases - 1)), 1)}}{phases - 1}"]
+    return [*lines, f"{'':{_INDENT}}{0:<{max(width - len(str(phases - 1)), 1)}}{phases - 1}"]
 
 
 def _lives_chart(report: Memory, most: int | None) -> list[str]:
@@ -132,7 +124,7 @@ def _lives_chart(report: Memory, most: int | None) -> list[str]:
         first, last = (phase * width // phases for phase in (life.first, life.last))
         bar = " " * first + "#" * (last - first + 1)
         lines.append(f"{readable(life.nbytes):>12} |{bar:{width}}| {life.value}")
-    return lines + _more(lives, most)
+    return lines + rest_lines(lives, most, _INDENT)
 
 
 def _decisions(report: Memory, most: int | None) -> list[str]:
@@ -160,8 +152,9 @@ def _refused(decisions: list[Decision], most: int | None) -> list[str]:
     for code, alike in ordered[:most]:
         first, size = alike[0], readable(sum(decision.nbytes for decision in alike))
         source = f" over {first.source}" if first.source else ""
-        lines.append(f"{size:>12}  {code}: {_tensors(len(alike))}, such as {first.value}{source}: {first.refusal.why}")
-    return lines + _more(ordered, most)
+        tensors = counted(len(alike), "tensor")
+        lines.append(f"{size:>12}  {code}: {tensors}, such as {first.value}{source}: {first.refusal.why}")
+    return lines + rest_lines(ordered, most, _INDENT)
 
 
 def _budget(report: Memory, budget: int, most: int | None) -> list[str]:
@@ -180,4 +173,4 @@ def _budget(report: Memory, budget: int, most: int | None) -> list[str]:
         others = len(each.operators) - 4
         more = f" and {others} others" if others > 0 else ""
         lines.append(f"{readable(each.nbytes):>12}  {short(each.location)}: {kinds}{more}")
-    return lines + _more(done.repeated, most)
+    return lines + rest_lines(done.repeated, most, _INDENT)

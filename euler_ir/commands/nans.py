@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from euler_ir.commands.common import add_arrays, add_json, add_target, print_json
+from euler_ir.commands.common import add_arrays, add_json, add_target, counted, print_json
 from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.numerics.nans import NanReport, find_nans
 from euler_ir.inspect.user_graph import load_graph
@@ -39,20 +39,16 @@ def _lines(found: NanReport, everything: bool) -> list[str]:
     if found.first is not None:
         lines += [f"the first {what} that a result depends on:", *found.first.lines()]
     if found.others:
-        lines.append(f"made of what is none by {_operators(found.others)} more")
+        lines.append(f"made of what is none by {counted(found.others, 'operator')} more")
     if found.results:
         shown = ", ".join(found.results[:3]) + (", ..." if len(found.results) > 3 else "")
         lines.append(f"{len(found.results):,} of {found.all_results:,} results hold one: {shown}")
     else:
         lines.append(f"none of the {found.all_results:,} results holds a {what}")
     if found.masked:
-        lines.append(f"no result depends on what {_operators(len(found.masked))} made {what} of what is none")
+        lines.append(f"no result depends on what {counted(len(found.masked), 'operator')} made {what} of what is none")
         for each in found.masked if everything else ():
             lines += each.lines()
         if not everything:
             lines[-1] += ": --all prints it"
     return lines
-
-
-def _operators(count: int) -> str:
-    return f"{count:,} operator{'' if count == 1 else 's'}"

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from euler_ir.commands.common import add_json, add_target, count, print_json
+from euler_ir.commands.common import add_json, add_target, add_threads, count, print_json
 from euler_ir.files import write_file
 from euler_ir.inspect.profile import GROUPINGS, profile
 from euler_ir.inspect.user_graph import load_graph
@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     parser.add_argument("--by", choices=GROUPINGS, default="kernel", help="what a row is (default: %(default)s)")
     parser.add_argument("--steps", type=count, default=10, help="calls to time (default: %(default)s)")
-    parser.add_argument("--threads", type=count, help="worker threads (default: all cores)")
+    add_threads(parser)
     add_json(parser)
     parser.add_argument("--trace", metavar="OUT.json", type=Path, help="write the fastest call for Chrome's viewer")
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from euler_ir.commands.common import add_json, add_program, add_substitute, count, count_or_zero, print_json
+from euler_ir.commands.common import add_arrays, add_json, add_program, add_substitute, add_threads, print_json
 from euler_ir.inspect.kernel import read_substitutes
 from euler_ir.inspect.program_file import load_program
 from euler_ir.inspect.run import BACKENDS, Run, run_program
 from euler_ir.inspect.tensor_file import read_tensors, write_tensors
 from euler_ir.text.resources import side_file
-
 
 SHOWN_NAMES = 6
 """Of what was drawn or begun: so many names are listed."""
@@ -24,10 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_program(parser)
     parser.add_argument("--backend", choices=BACKENDS, default=BACKENDS[0], help="what runs it (default: %(default)s)")
-    parser.add_argument("--inputs", metavar="IN.safetensors", type=Path, help="arrays for inputs, by name")
-    parser.add_argument("--state", metavar="STATE.safetensors", type=Path, help="parameters and state, by name")
-    parser.add_argument("--seed", type=count_or_zero, default=0, help="of all that is not given (default: %(default)s)")
-    parser.add_argument("--threads", type=count, help="worker threads of the backend cpu (default: all cores)")
+    add_arrays(parser)
+    add_threads(parser)
     add_substitute(parser)
     parser.add_argument("-o", "--out", metavar="OUT.safetensors", type=Path, help="write the results, bit for bit")
     add_json(parser)

@@ -6,7 +6,7 @@ import argparse
 import itertools
 from collections.abc import Iterator, Sequence
 
-from euler_ir.commands.common import add_json, add_target, count, print_json
+from euler_ir.commands.common import add_json, add_target, add_threads, counted, print_json
 from euler_ir.inspect.find import short
 from euler_ir.inspect.touches import LOOKED_AT, Touch
 from euler_ir.inspect.user_graph import load_graph
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("element", metavar="NAME[I,J]", help="such as 'h.0.attn.c_attn.weight[3,1024]', in quotes")
     add_target(parser)
-    parser.add_argument("--threads", type=count, help="worker threads (default: all cores)")
+    add_threads(parser)
     parser.add_argument("--live", action="store_true", help="compile, begin the state, and give the address in memory")
     add_json(parser)
 
@@ -90,7 +90,7 @@ def _steps(touches: Sequence[Touch]) -> Iterator[list[str]]:
 
 def _points(touch: Touch) -> list[str]:
     """Where in its loops an access happens, on which thread and in which lane."""
-    number = f"{'' if touch.complete else 'more than '}{touch.count:,} point{'s' * (touch.count != 1)}"
+    number = f"{'' if touch.complete else 'more than '}{counted(touch.count, 'point')}"
     axes = dict(touch.axes)
     spans = ", ".join(_span(name, span, axes[name]) for name, span in touch.spans.items() if name not in touch.by_data)
     lines = [f"    at {number}" + (f": {spans}" if spans else "")]
