@@ -38,8 +38,9 @@ def _evaluate_matmul(attributes, left, right):
     dtype = left.dtype
     if is_half(dtype):
         left, right = left.astype(np.float32), right.astype(np.float32)
-    left = np.swapaxes(left, -1, -2) if attributes["transpose_left"] else left
-    right = np.swapaxes(right, -1, -2) if attributes["transpose_right"] else right
+    # In rows too: a product with a transposed matrix has the bits of the product that reads the matrix transposed.
+    left = np.ascontiguousarray(np.swapaxes(left, -1, -2)) if attributes["transpose_left"] else left
+    right = np.ascontiguousarray(np.swapaxes(right, -1, -2)) if attributes["transpose_right"] else right
     return np.matmul(left, right).astype(dtype)
 
 

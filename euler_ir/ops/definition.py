@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from euler_ir.errors import DTypeError, ShapeError
 from euler_ir.index import Condition, Indices
@@ -21,7 +24,8 @@ class OpDefinition:
     """All that the system knows of one operator.
 
     ``infer(types, attributes)`` gives the result types, or raises ShapeError or DTypeError.
-    ``evaluate(attributes, *arrays)`` is the meaning in numpy: one array, or a tuple of them.
+    ``evaluate(attributes, *arrays)`` is the meaning in numpy: one array, or a tuple of them. It depends on what the
+    arrays hold and not on how they lie in memory.
     ``vjp(op, *cotangents)`` emits the gradient: a value or None for each operand. A cotangent is None when nothing
     downstream needs that result. A missing ``vjp`` says that no operand has a gradient.
     ``decompose(op)`` emits the operator as simpler ones and gives the values that stand for its results.
@@ -64,13 +68,13 @@ OPS: dict[str, OpDefinition] = {}
 """Every operator by name. ``define`` adds to it; users may add their own."""
 
 
-def define(name: str, family: str, infer, **rest) -> OpDefinition:
+def define(name: str, family: str, infer, evaluate: Callable | None = None, **rest) -> OpDefinition:
     """Add an operator to ``OPS``. Raises ValueError when the name is taken or the family or an attribute is unknown."""
     if name in OPS:
         raise ValueError(f"operator {name!r} is already defined")
     if family not in FAMILIES:
         raise ValueError(f"operator {name!r}: {family!r} is not a family, use one of {', '.join(FAMILIES)}")
-    definition = OpDefinition(name, family, infer, **rest)
+    definition = OpDefinition(name, family, infer, evaluate=evaluate and _in_rows(family, evaluate), **rest)
     for attribute, kind in definition.attributes.items():
         if kind not in ATTRIBUTE_KINDS:
             raise ValueError(f"operator {name!r}: attribute {attribute!r} has unknown kind {kind!r}")
@@ -80,6 +84,20 @@ def define(name: str, family: str, infer, **rest) -> OpDefinition:
         raise ValueError(f"composite operator {name!r} needs a decomposition")
     OPS[name] = definition
     return definition
+
+
+def _in_rows(family: str, evaluate: Callable) -> Callable:
+    """``evaluate``, given arrays in row-major order: numpy sums and multiplies in an order that follows the strides, and
+    computes exp in another way backwards. A movement only rearranges, and takes arrays as they lie.
+    """
+    if family == "movement":
+        return evaluate
+
+    @functools.wraps(evaluate)
+    def evaluate_rows(attributes: Mapping, *arrays: np.ndarray):
+        return evaluate(attributes, *(np.asarray(array, order="C") for array in arrays))
+
+    return evaluate_rows
 
 
 def expect(condition: bool, message: str, hint: str | None = None) -> None:

@@ -180,6 +180,14 @@ FAULTS = (
         (value("attention f32[4,8] f32[4,8] f32[4,8]"),),
     ),
     Fault(
+        "sums-in-the-order-of-memory",
+        "What an operator gives depends on how its operands lie in memory.",
+        "ops.definition",
+        'if family == "movement":',
+        "if True:",
+        ("tests/ops/test_layout.py::test_every_case[reduction]",),
+    ),
+    Fault(
         "dropout-does-not-scale",
         "Dropout forgets to scale what it keeps: activations shrink in training.",
         "tensor.network",
