@@ -83,15 +83,15 @@ def load_files(filenames: Iterable[str]) -> None:
 
 
 def defining_files(loaded: Iterable[str], target: str) -> tuple[str, ...]:
-    """The files to load before passes and rules are known to a command on a text: those ``loaded`` and, where any are
-    not euler_ir's own, the Python file of ``target``.
+    """The files to load before passes and rules are known to a command on a text: those ``loaded`` and, where any come
+    from elsewhere, the Python file of ``target``.
     """
-    package = str(Path(__file__).parents[1])
-    own_passes = all(each.__module__.startswith("euler_ir.") for each in PASSES.values())
-    own_rules = all(rule.location is None or rule.location.file.startswith(package) for rule in RULES.values())
-    file = target.rpartition(":")[0]
-    is_needed = file.endswith(".py") and file not in loaded and not (own_passes and own_rules)
-    return (*loaded, file) if is_needed else tuple(loaded)
+    loaded, file = tuple(loaded), target.rpartition(":")[0]
+    package, known = Path(__file__).parents[1], {Path(each).resolve() for each in loaded}
+    sources = {Path(each.run.__code__.co_filename) for each in PASSES.values()}
+    sources |= {Path(rule.location.file) for rule in RULES.values() if rule.location is not None}
+    from_elsewhere = any(package not in source.parents for source in sources - known)
+    return (*loaded, file) if from_elsewhere and file.endswith(".py") and file not in loaded else loaded
 
 
 def _file(filename: str) -> Path:

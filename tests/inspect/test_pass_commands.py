@@ -1,13 +1,16 @@
 """What opt, stages, why-not, passes and ops say, and that a table lacks nothing."""
 
+import dataclasses
 import json
 
 import pytest
 
 import euler_ir as ei
 from euler_ir.cli import main
+from euler_ir.errors import Location
 from euler_ir.inspect.catalogue import operators, passes, rules
 from euler_ir.inspect.stages import stages
+from euler_ir.inspect.user_graph import defining_files
 from euler_ir.inspect.why_not import why_not
 from euler_ir.ops.definition import OPS
 from euler_ir.passes import PASSES, PIPELINE, RULES, Limit, optimize
@@ -77,6 +80,18 @@ def test_a_failing_pass_leaves_a_file_that_fails_again(target, capsys):
     assert command[-2:] == ["--load", "small.py"]
     assert main(command) == 2
     assert "pass faulty-here raised IndexError" in capsys.readouterr().err
+
+
+def test_a_reproducer_loads_no_more_than_it_needs(tmp_path, monkeypatch):
+    monkeypatch.setattr("euler_ir.inspect.user_graph.PASSES", {"dce": PASSES["dce"]})
+    monkeypatch.setattr("euler_ir.inspect.user_graph.RULES", {})
+    assert defining_files([], "model.py:graph") == ()
+    file = tmp_path / "mine.py"
+    rule = dataclasses.replace(RULES["sum-ones"], location=Location(str(file), 1, "mine"))
+    monkeypatch.setattr("euler_ir.inspect.user_graph.RULES", {"mine": rule})
+    assert defining_files([str(file)], "model.py:graph") == (str(file),)
+    assert defining_files([], "model.py:graph") == ("model.py",)
+    assert defining_files([], "model.eir") == defining_files([], "-") == ()
 
 
 def test_opt_answers_as_json(target, capsys):
