@@ -32,7 +32,10 @@ def measure(parts, peers, threads, rounds):
             for peer in able:
                 taken[peer].append(_run(peer, part))
         peers_ = {
-            peer: {"operators": runs[0]["operators"], **{step: summary([[run[step] for run in runs]]) for step in _STEPS}}
+            peer: {
+                "operators": runs[0]["operators"],
+                **{step: summary([[run[step] for run in runs]]) for step in _STEPS},
+            }
             for peer, runs in taken.items()
         }
         results.append({"part": part, "peers": peers_})

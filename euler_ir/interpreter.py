@@ -16,7 +16,8 @@ def evaluate(
 ) -> dict[Value, np.ndarray]:
     """Arrays of ``values`` (by default all results of ``graph``), given an array for each leaf by name.
 
-    Without ``values`` every op is run, also one that no result needs; with them only what they need. Raises ExecutionError for a missing leaf, a wrong shape or dtype, or an index out of range, with the user's line.
+    Without ``values`` every op is run, also one that no result needs; with them only what they need.
+    Raises ExecutionError for a missing leaf, a wrong shape or dtype, or an index out of range, with the user's line.
     """
     wanted = set(graph.results() if values is None else values)
     ops = graph.ops if values is None else graph.needed(wanted)

@@ -122,7 +122,8 @@ def test_an_interrupt_is_no_traceback(tmp_path):
 def test_a_terminal_without_a_character(tmp_path):
     model = tmp_path / "model.py"
     model.write_text(
-        "import euler_ir as ei\nwith ei.Graph('g') as g:\n    ei.output(y=ei.input('\\N{GREEK SMALL LETTER BETA}', ()))\n"
+        "import euler_ir as ei\nwith ei.Graph('g') as g:\n"
+        "    ei.output(y=ei.input('\\N{GREEK SMALL LETTER BETA}', ()))\n"
     )
     printed = euler_ir("dump", f"{model}:g", "--stage", "graph", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert printed.returncode == 0 and printed.stderr == "" and "\\u03b2" in printed.stdout

@@ -85,9 +85,6 @@ class _Argument:
     """float, int or bool, or Any; Number; or 'attribute', whose example is ``default``."""
     default: object = None
 
-    def is_value(self) -> bool:
-        return self.kind is not Number and self.kind != "attribute"
-
 
 class Example:
     """A function as described above, and what it was found to mean."""

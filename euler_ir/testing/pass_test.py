@@ -221,7 +221,8 @@ def _meant(comment: str, line: int) -> str:
     kind = "CHECK" if re.match(r"CHECK(-|\Z)", word) else word
     if kind in _WORDS:
         if colon != ":":
-            raise PassTestSyntaxError(line, f"{word!r} lacks its ':'" + (", without a blank before it" if colon else ""))
+            blank = ", without a blank before it" if colon else ""
+            raise PassTestSyntaxError(line, f"{word!r} lacks its ':'{blank}")
         return kind
     if colon and word.upper() in _WORDS:
         raise PassTestSyntaxError(line, f"there is no {word}:; did you mean {word.upper()}:?")

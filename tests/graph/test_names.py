@@ -224,7 +224,11 @@ def built(path, source, train=False):
     [
         ("            x = block(x)\n", "            x = ei.sin(x) if number == 1 else x\n", 2),
         ("    loss = ei.mean(model(x) ** 2)\n", "    loss = ei.tanh(loss)\n", 1),
-        ("        hidden = ei.gelu(self.first(x))\n", "        hidden = hidden if x.op.name == 'add' else ei.sin(hidden)\n", 1),
+        (
+            "        hidden = ei.gelu(self.first(x))\n",
+            "        hidden = hidden if x.op.name == 'add' else ei.sin(hidden)\n",
+            1,
+        ),
     ],
 )
 def test_a_line_of_python_that_adds_an_operator_changes_its_own_and_those_that_read_it(tmp_path, line, more, readers):
@@ -235,7 +239,8 @@ def test_a_line_of_python_that_adds_an_operator_changes_its_own_and_those_that_r
 
 def test_a_line_of_python_renames_nothing_of_the_gradient(tmp_path):
     line = "        hidden = ei.gelu(self.first(x))\n"
-    source = MODEL.replace(line, line + "        narrow = ei.tanh(hidden)\n").replace("second(hidden)", "second(narrow)")
+    narrowed = line + "        narrow = ei.tanh(hidden)\n"
+    source = MODEL.replace(line, narrowed).replace("second(hidden)", "second(narrow)")
     before, after = (built(tmp_path / "model.py", each, train=True) for each in (MODEL, source))
     lost = [line for line in changed_lines(before, after) if line.startswith("-")]
     # In each block the product that read hidden, its transpose for the weight's gradient, and the gradient of gelu.

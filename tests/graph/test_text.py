@@ -358,7 +358,8 @@ def chain(length):
 def test_deep_lists_are_refused():
     with pytest.raises(e.ParseError, match="lists are nested at most 64 deep"):
         parse_graph(HEADER + "%y = constant {value = " + "[" * 5000 + "1" + "]" * 5000 + "} : f32[1]}")
-    deepest = HEADER + "  %y = constant {value = " + "[" * 64 + "1.0" + "]" * 64 + "} : f32[" + ", ".join(["1"] * 64) + "]\n}\n"
+    value, shape = "[" * 64 + "1.0" + "]" * 64, ", ".join(["1"] * 64)
+    deepest = f"{HEADER}  %y = constant {{value = {value}}} : f32[{shape}]\n}}\n"
     assert print_graph(parse_graph(deepest)) == deepest
 
 

@@ -21,8 +21,8 @@ class Divergence:
     """A value that is wrong: at ``place`` it is ``got`` and not ``wanted``, by more than rounding explains.
 
     ``value`` is its ``%name``, or a result such as ``output loss``. ``made_by`` is the pass or the kernel that made it
-    so, ``via`` the passes and rules that made the operator, ``read`` what its operands hold there, ``wrong`` how many of
-    the ``size`` elements are wrong, and ``others`` how many values more of the stage.
+    so, ``via`` the passes and rules that made the operator, ``read`` what its operands hold there, ``wrong`` how many
+    of the ``size`` elements are wrong, and ``others`` how many values more of the stage.
     """
 
     value: str

@@ -21,10 +21,6 @@ class Part:
     place: tuple[int | None, ...]
     array: np.ndarray
 
-    @property
-    def is_element(self) -> bool:
-        return None not in self.place
-
     def __str__(self) -> str:
         return f"[{', '.join(':' if index is None else str(index) for index in self.place)}]"
 
@@ -34,7 +30,7 @@ class Part:
         return tuple(next(rest) if at is None else at for at in self.place)
 
 
-def parts_read(op: Op, operands: Sequence[np.ndarray], index: Place, result: int = 0) -> list[Part]:
+def parts_read(op: Op, operands: Sequence[np.ndarray], index: Place) -> list[Part]:
     """What the element at ``index`` of a result of ``op`` is made of: for each operand that matters its part.
 
     Where that is not known more closely, a part is the whole operand.
