@@ -123,7 +123,7 @@ class _Memory:
 
     def expect_written(self) -> None:
         if self.buffer.role == "output" and np.any(self.writers < 0):
-            raise VerifyError(f"element {int(np.argmin(self.writers))} of output {self.buffer.name!r} is never written")
+            raise VerifyError(f"element {int(np.argmin(self.writers))} of output %{self.buffer.name} is never written")
 
 
 class _Evaluation:
@@ -270,7 +270,7 @@ class _Evaluation:
         place = tuple(int(position) for position in np.argwhere(wrong)[0])
         point = ", ".join(f"{axis}={values[position]}" for (axis, values), position in zip(self._axes, place))
         raise VerifyError(
-            f"{memory.buffer.role} {memory.buffer.name!r}[{access.index}]: element {index[place]} is {what}",
+            f"{memory.buffer.role} %{memory.buffer.name}[{access.index}]: element {index[place]} is {what}",
             details=(f"at {point or 'the only point'}: {access}",),
         )
 

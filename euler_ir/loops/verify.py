@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,11 +102,11 @@ class _Verifier:
         if 0 not in (axis.extent for axis in nest.axes):
             for buffer in nest.parameters:
                 stored = buffer.role == "input" or buffer.size == 0 or buffer.name in self._stored
-                self._expect(stored, "L09", f"output {buffer.name!r} is never stored to", buffer)
+                self._expect(stored, "L09", f"output %{buffer.name} is never stored to", buffer)
                 indices = self._written.get(buffer.name)
                 if buffer.role == "output" and indices and not any(index.dynamics() for index in indices):
                     whole = not unwritten(indices, buffer.size)
-                    self._expect(whole, "L09", f"elements of output {buffer.name!r} are never stored to", buffer)
+                    self._expect(whole, "L09", f"elements of output %{buffer.name} are never stored to", buffer)
 
     def _expect(self, holds: bool, rule: str, message: str, where) -> None:
         if not holds:
@@ -119,8 +120,8 @@ class _Verifier:
 
     def _declare(self, buffers: tuple[Buffer, ...], roles: tuple[str, ...]) -> None:
         for buffer in buffers:
-            self._expect(buffer.name not in self._buffers, "L01", f"two buffers are named {buffer.name!r}", buffer)
-            self._expect(buffer.size >= 0, "L01", f"buffer {buffer.name!r} has size {buffer.size}", buffer)
+            self._expect(buffer.name not in self._buffers, "L01", f"two buffers are named %{buffer.name}", buffer)
+            self._expect(buffer.size >= 0, "L01", f"buffer %{buffer.name} has size {buffer.size}", buffer)
             self._expect(buffer.role in roles, "L01", f"{buffer.role!r} is none of the roles {roles}", buffer)
             self._buffers[buffer.name] = buffer
 
@@ -137,14 +138,14 @@ class _Verifier:
             self._expect(lanes is None, "L15", f"a vector stands inside of the vector over {lanes}", where)
 
     def _define(self, scope: _Scope, name: str, dtype: DType, where) -> None:
-        self._expect(name not in self._defined, "L03", f"scalar {name!r} is defined twice", where)
+        self._expect(name not in self._defined, "L03", f"scalar %{name} is defined twice", where)
         self._defined.add(name)
         scope.scalars[name] = dtype
 
     def _use(self, scope: _Scope, name: str, where) -> DType:
         if name not in scope.scalars:
             state = "out of scope" if name in self._defined else "not defined"
-            raise self._broken(f"L04: scalar {name!r} is {state} here", where, did_you_mean(name, scope.scalars))
+            raise self._broken(f"L04: scalar %{name} is {state} here", where, _value_like(name, scope.scalars))
         return scope.scalars[name]
 
     # -- statements ----------------------------------------------------------------------------------------------------
@@ -207,7 +208,7 @@ class _Verifier:
         buffer = self._buffer(load.buffer, load)
         self._expect(load.dtype == buffer.dtype, "L08", f"a load of {load.dtype} from {buffer.dtype}", load)
         ready = buffer.role == "input" or buffer.name in self._stored
-        self._expect(ready, "L09", f"{buffer.role} {buffer.name!r} is loaded before it is stored to", load)
+        self._expect(ready, "L09", f"{buffer.role} %{buffer.name} is loaded before it is stored to", load)
         self._conditions(scope, load.conditions, load)
         self._access(scope, buffer, load.index, load.conditions, load)
         self._define(scope, load.result, load.dtype, load)
@@ -215,7 +216,7 @@ class _Verifier:
     def _store(self, scope: _Scope, store: Store) -> None:
         buffer, dtype = self._buffer(store.buffer, store), self._use(scope, store.value, store)
         self._expect(dtype == buffer.dtype, "L08", f"a store of {dtype} into {buffer.dtype}", store)
-        self._expect(buffer.role != "input", "L09", f"input {buffer.name!r} is stored to", store)
+        self._expect(buffer.role != "input", "L09", f"input %{buffer.name} is stored to", store)
         self._expect(not (store.accumulate and dtype.is_half), "L14", f"a store accumulates in {dtype}", store)
         self._access(scope, buffer, store.index, (), store)
         self._distinct(scope, buffer, store)
@@ -224,7 +225,7 @@ class _Verifier:
 
     def _buffer(self, name: str, where) -> Buffer:
         if name not in self._buffers:
-            raise self._broken(f"L08: there is no buffer {name!r}", where, did_you_mean(name, self._buffers))
+            raise self._broken(f"L08: there is no buffer %{name}", where, _value_like(name, self._buffers))
         return self._buffers[name]
 
     def _distinct(self, scope: _Scope, buffer: Buffer, store: Store) -> None:
@@ -239,7 +240,7 @@ class _Verifier:
         if not points or never_runs or store.index.dynamics() or store.index in stored:
             return
         stored.append(store.index)
-        what = f"points of {', '.join(map(str, points))} may meet in an element of {buffer.name!r}"
+        what = f"points of {', '.join(map(str, points))} may meet in an element of %{buffer.name}"
         self._expect(apart(stored, points), "L12", what, store)
 
     # -- indices -------------------------------------------------------------------------------------------------------
@@ -258,7 +259,7 @@ class _Verifier:
     def _access(self, scope: _Scope, buffer: Buffer, index: Index, conditions: tuple[Condition, ...], where) -> None:
         self._index(scope, index, where)
         inside = any(axis.extent == 0 for axis in scope.axes) or within(index, buffer.size, conditions)
-        self._expect(inside, "L11", f"{index} may leave {buffer.name!r}, which has {buffer.size} elements", where)
+        self._expect(inside, "L11", f"{index} may leave %{buffer.name}, which has {buffer.size} elements", where)
 
     # -- loops ---------------------------------------------------------------------------------------------------------
 
@@ -288,6 +289,10 @@ class _Verifier:
         self._expect(reduction.combine in COMBINES, "L13", f"{reduction.combine!r} is none of {COMBINES}", reduction)
         self._expect(dtype == reduction.dtype, "L06", f"a reduction to {reduction.dtype} of {dtype}", reduction)
         self._expect(not dtype.is_half, "L14", f"a reduction is kept in {dtype}", reduction)
+
+
+def _value_like(name: str, known: Iterable[str]) -> str | None:
+    return did_you_mean(f"%{name}", (f"%{each}" for each in known))
 
 
 def _represents(dtype: DType, value: bool | int | float) -> bool:

@@ -22,7 +22,7 @@ class EirFile(pytest.File):
 
     def collect(self):
         if self.config.option.eir_update:
-            if "PYTEST_XDIST_WORKER" in os.environ:
+            if hasattr(self.config, "workerinput"):  # a worker of pytest-xdist
                 raise pytest.UsageError("--eir-update writes files: run it in one process, without -n")
             propose(self.path)
         for test in read_pass_tests(self.path, self.called):

@@ -259,7 +259,7 @@ def loading(index, conditions=()):
 
 
 def test_a_load_outside_names_buffer_index_and_point():
-    with pytest.raises(VerifyError, match=r"'x'\[i \+ j\]: element 4 is outside of its 4 elements\n +at i=2, j=2"):
+    with pytest.raises(VerifyError, match=r"%x\[i \+ j\]: element 4 is outside of its 4 elements\n +at i=2, j=2"):
         run(loading(Index.of(I) + J), normal(4))
 
 
@@ -298,7 +298,7 @@ def test_an_element_that_two_lanes_write():
 
 
 def test_an_element_that_nobody_writes():
-    with pytest.raises(VerifyError, match="element 1 of output 'y' is never written"):
+    with pytest.raises(VerifyError, match="element 1 of output %y is never written"):
         run(storing(Index.of(I) * 2, 7))
 
 
@@ -319,7 +319,7 @@ def test_loading_what_another_point_wrote():
 
 def test_loading_scratch_that_is_not_written():
     nest = storing(Index.of(I), 4, Load("u", f32, "t", Index()))
-    with pytest.raises(VerifyError, match="local 't'.*loaded by a point that did not write it"):
+    with pytest.raises(VerifyError, match="local %t.*loaded by a point that did not write it"):
         run(replace(nest, locals=(Buffer("t", f32, 1, "local"),)))
 
 
