@@ -43,7 +43,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_arrays(parser: argparse.ArgumentParser) -> None:
-    """What a graph is run on: the flags that ``inspect.given_arrays.given_arrays`` takes."""
+    """What a program is run on: the flags that ``inspect.given_arrays.given_arrays`` takes for a graph."""
     parser.add_argument("--inputs", metavar="IN.safetensors", type=Path, help="arrays for inputs, by name")
     parser.add_argument(
         "--state", metavar="STATE.safetensors", type=Path, help="parameters and state, by name: a checkpoint, for one"
