@@ -257,6 +257,25 @@ def test_what_a_command_answers_fits_the_terminal(command, capsys, monkeypatch):
     assert description.endswith(".") and max(map(len, description.splitlines())) < 80
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("compare --tolerance nan", "--tolerance: must be a number of 0 or more, not 'nan'"),
+        ("compare --tolerance inf", "--tolerance: must be a number of 0 or more, not 'inf'"),
+        ("compare --tolerance=-1", "--tolerance: must be a number of 0 or more, not '-1'"),
+        ("compare --values=-1", "--values: must be 0 or more, not -1"),
+        ("compare --threads two", "--threads: must be a whole number, not 'two'"),
+        ("run --threads 0", "--threads: must be 1 or more, not 0"),
+        ("run --seed 1e3", "--seed: must be a whole number, not '1e3'"),
+        ("nans --seed=-1", "--seed: must be 0 or more, not -1"),
+        ("profile --steps 0", "--steps: must be 1 or more, not 0"),
+    ],
+)
+def test_numbers_that_make_no_sense(capsys, arguments, message):
+    name, *rest = arguments.split()
+    assert message in refusal(capsys, name, MLP, *rest)
+
+
 def test_help_says_what_each_stage_is(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["dump", "--help"])

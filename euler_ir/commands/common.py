@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -97,7 +98,7 @@ def counted(number: int, noun: str, ending: str = "s") -> str:
 
 def count(text: str) -> int:
     """An argument that is a number of 1 or more."""
-    number = int(text)
+    number = _whole(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
     return number
@@ -105,10 +106,28 @@ def count(text: str) -> int:
 
 def count_or_zero(text: str) -> int:
     """An argument that is a number of 0 or more, such as a seed."""
-    number = int(text)
+    number = _whole(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"must be 0 or more, not {number}")
     return number
+
+
+def tolerance(text: str) -> float:
+    """An argument that is a finite number of 0 or more, such as an error that is allowed."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number of 0 or more, not {text!r}")
+    return number
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
 
 
 def print_json(record) -> None:

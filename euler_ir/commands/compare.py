@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from euler_ir.commands.common import add_arrays, add_json, add_pipeline, add_target, add_threads, print_json, table
+from euler_ir.commands.common import (
+    add_arrays, add_json, add_pipeline, add_target, add_threads, count_or_zero, print_json, table, tolerance,
+)  # fmt: skip
 from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.numerics.compare import Comparison, StageNumbers, ValueNumbers, compare
 from euler_ir.inspect.numerics.elements import place_text
@@ -27,11 +29,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_pipeline(parser)
     parser.add_argument(
         "--tolerance",
-        type=float,
+        type=tolerance,
         default=0.0,
         help="also allow this error, beside the root mean square of a value (default: rounding alone)",
     )
-    parser.add_argument("--values", type=int, default=0, metavar="N", help="print the N values with the largest errors")
+    parser.add_argument("--values", type=count_or_zero, default=0, metavar="N", help="print the N values with the largest errors")
     add_json(parser)
 
 

@@ -19,6 +19,7 @@ from euler_ir.passes.options import format_option
 
 if TYPE_CHECKING:
     from euler_ir.passes.groups import FusedGraph
+    from euler_ir.shapes import TensorType
 
 PASSES: dict[str, type[Pass]] = {}
 """Every pass by name: defining a subclass of Pass adds it."""
@@ -101,10 +102,11 @@ class PassManager:
 
 
 def _run_one(each: Pass, before: Graph, instruments: Iterable[Instrument]) -> Graph | FusedGraph:
-    start = time.perf_counter()
+    wanted, start = _results(before), time.perf_counter()
     try:
         after = each.run(before)
         seconds = time.perf_counter() - start
+        _check_results(each, wanted, after)
         for instrument in instruments:
             instrument.after_pass(each, before, after, seconds)
     except EulerError as error:
@@ -113,7 +115,7 @@ def _run_one(each: Pass, before: Graph, instruments: Iterable[Instrument]) -> Gr
         if not isinstance(error, LoweringError):
             error.reproducer = reproducer(each, before)
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raised = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         failure = PassError(f"pass {each} raised {raised}", details=_innermost_line(error))
         failure.reproducer = reproducer(each, before)
@@ -121,12 +123,33 @@ def _run_one(each: Pass, before: Graph, instruments: Iterable[Instrument]) -> Gr
     return after
 
 
+def _results(graph: Graph) -> dict[str, TensorType]:
+    """What a graph gives, by what it is, and the types of it."""
+    outputs = {f"output {name!r}": value.type for name, value in graph.outputs.items()}
+    return outputs | {f"update {name!r}": value.type for name, value in graph.updates.items()}
+
+
+def _check_results(each: Pass, wanted: dict[str, TensorType], after) -> None:
+    """Raise PassError unless ``after`` is of the level that ``each`` says, with the results that are ``wanted``."""
+    graph = after if each.level == "graph" else getattr(after, "graph", None)
+    if not isinstance(graph, Graph):
+        what = "None" if after is None else f"an object of type {type(after).__name__!r}"
+        raise PassError(f"pass {each} gives {what}, not a graph", hint="`run` returns the new graph, or the old one")
+    found = _results(graph)
+    for name in wanted | found:
+        if wanted.get(name) == found.get(name):
+            continue
+        if name in wanted and name in found:
+            raise PassError(f"pass {each} makes {name} {found[name]}, which was {wanted[name]}")
+        raise PassError(f"pass {each} {'drops' if name in wanted else 'adds'} {name}")
+
+
 def reproducer(each: Pass, graph: Graph) -> str:
     """The text of ``graph``, and in its first line the pipeline that fails on it."""
     return f"// RUN: {each}\n{graph}"
 
 
-def _innermost_line(error: Exception) -> tuple[str, ...]:
+def _innermost_line(error: BaseException) -> tuple[str, ...]:
     frames = traceback.extract_tb(error.__traceback__)
     last = frames[-1]
     return (f"at {last.filename}:{last.lineno} in {last.name}", f"    {last.line}")

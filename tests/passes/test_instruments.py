@@ -25,6 +25,7 @@ from euler_ir.passes import (
     parse_pipeline,
     watching,
 )
+from euler_ir.passes import manager
 from euler_ir.passes.patterns import Anything, Number, apply
 from euler_ir.passes.rewriting import Rule, rewrite
 from euler_ir.text import parse_graph
@@ -256,3 +257,39 @@ def test_composites_cost_what_they_are_made_of():
     assert softmax.flops == cost(optimize(decomposed, "decompose")).flops
     assert attention.flops == 2 * 2 * 36 * 8 and gelu.flops > 64
     assert attention.nbytes == 4 * (64 + 64 + 16)  # one operand, read once
+
+
+def _no_results(graph):
+    return ei.Graph("empty")
+
+
+def _another_type(graph):
+    with ei.Graph("other") as other:
+        ei.output(y=ei.exp(ei.input("x", (2,), "f64")))
+    return other
+
+
+def _exits(graph):
+    raise SystemExit(0)
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (lambda graph: None, "pass wrong gives None, not a graph"),
+        (str, "pass wrong gives an object of type 'str', not a graph"),
+        (_no_results, "pass wrong drops output 'y'"),
+        (_another_type, "pass wrong makes output 'y' f64[2], which was f32[2]"),
+        (lambda graph: graph.outputs.clear() or graph, "pass wrong drops output 'y'"),
+        (_exits, "pass wrong raised SystemExit: 0"),
+    ],
+)
+def test_a_pass_must_keep_the_results(monkeypatch, run, message):
+    with monkeypatch.context() as patch:
+        patch.setattr(manager, "PASSES", {})
+        wrong = type("Wrong", (Pass,), {"__doc__": "Wrong.", "name": "wrong", "run": lambda self, graph: run(graph)})
+    with ei.Graph("g") as graph:
+        ei.output(y=ei.exp(ei.input("x", (2,))))
+    with pytest.raises(ei.PassError) as caught:
+        PassManager([wrong()]).run(graph)
+    assert message in str(caught.value) and caught.value.reproducer.startswith("// RUN: wrong\n")
