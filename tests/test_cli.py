@@ -205,7 +205,7 @@ def test_a_graph_serves_as_well_as_a_function_and_prints_do_not_mix(faulty, caps
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("numbr", ["has no function 'numbr'; did you mean 'number'?"]),
+        ("numbr", ["has no function 'numbr'; did you mean number?"]),
         ("zzz", ["has no function 'zzz'; it has ready, number, nothing, broken, misshaped, sized"]),
         ("number", ["gives an object of type 'int', not a Graph"]),
         ("nothing", ["gives None, not a Graph"]),

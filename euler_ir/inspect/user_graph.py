@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib.util
 import inspect
 import sys
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 
-from euler_ir.errors import EulerError
+from euler_ir.errors import EulerError, did_you_mean
 from euler_ir.graph import Graph
 from euler_ir.passes import PASSES, RULES
 from euler_ir.text import parse_graph
@@ -144,8 +143,7 @@ def _member(module: ModuleType, name: str, filename: str):
         for key, value in vars(module).items()
         if isinstance(value, Graph) or getattr(value, "__module__", None) == _MODULE
     ]
-    close = difflib.get_close_matches(name, own, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(own) or 'none'}"
+    hint = did_you_mean(name, own) or f"it has {', '.join(own) or 'none'}"
     raise UserGraphError(f"{filename} has no function {name!r}; {hint}")
 
 
