@@ -87,8 +87,8 @@ def define(name: str, family: str, infer, evaluate: Callable | None = None, **re
 
 
 def _in_rows(family: str, evaluate: Callable) -> Callable:
-    """``evaluate``, given arrays in row-major order: numpy sums and multiplies in an order that follows the strides, and
-    computes exp in another way backwards. A movement only rearranges, and takes arrays as they lie.
+    """``evaluate``, given arrays in row-major order: numpy adds up in an order that follows the strides, and computes
+    exp in another way backwards. A movement only rearranges, and takes arrays as they lie.
     """
     if family == "movement":
         return evaluate

@@ -10,6 +10,7 @@ import euler_ir as ei
 from euler_ir.compiler import Executable
 from euler_ir.errors import ExecutionError
 from euler_ir.graph import Rebuild
+from euler_ir.inspect.numerics.agreement import Agreement
 from euler_ir.ops import OPS
 from euler_ir.passes import PIPELINE, MergeEqual, Pass
 from euler_ir.testing import BrokenLink, check_chain, graphs, random_graph
@@ -127,6 +128,19 @@ def test_a_wrong_meaning_in_one_type_is_named(monkeypatch):
     monkeypatch.setitem(OPS, "tanh", replace(tanh, evaluate=four_digits))
     with pytest.raises(BrokenLink, match="interpreter in f64: output 'y' at"):
         check_chain(*tanh_graph())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_product_that_overflows_may_be_fused_with_a_sum_that_is_infinite(dtype):
+    """-inf * -2 + largest * -2 is infinite by fused multiply-adds, and NaN where products are rounded first."""
+    largest = np.finfo(dtype).max
+    leaves = {"x": np.array([[1, -np.inf, 1, largest]], dtype), "w": np.array([[-2, 1]] * 4, dtype)}
+    with ei.Graph("g") as graph:
+        ei.output(y=ei.matmul(*(ei.input(name, array.shape, array.dtype) for name, array in leaves.items())))
+    agreement = Agreement(graph, leaves)
+    for first in (np.nan, np.inf):
+        assert agreement.fault(({"y": np.array([[first, -np.inf]], dtype)}, {})) is None
+    assert agreement.fault(({"y": np.array([[np.inf, 5]], dtype)}, {})) is not None
 
 
 def test_a_graph_that_the_interpreter_refuses_breaks_no_link():

@@ -3,7 +3,7 @@
 The graph is cut into primitive operators and run several times, perturbed (see ``rounding``). What moves with it may
 differ by a multiple of the largest move; what does not move at all must be equal. Attention may pass over what it gives
 the weight 0, so in a graph with attention every other run takes 0 times an infinity or NaN for 0: what depends on it is
-left open, and so is what depends on values whose sum overflows.
+left open, and so is what depends on values whose sum overflows, or whose products do if they are not fused.
 """
 
 from __future__ import annotations
