@@ -16,8 +16,9 @@ import numpy as np
 from euler_ir import tensor as T
 from euler_ir.dtypes import DType, as_dtype, i8
 from euler_ir.errors import DTypeError, ExecutionError
-from euler_ir.graph import Graph, Op, Rebuild, Value
+from euler_ir.graph import Graph, Op, Value
 from euler_ir.initializers import Ones, Zeros
+from euler_ir.rebuild import Rebuild
 from euler_ir.state import State
 
 _LARGEST = 127

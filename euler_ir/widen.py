@@ -8,7 +8,8 @@ import numpy as np
 
 from euler_ir.absent import AbsentArray
 from euler_ir.dtypes import DType, as_dtype, f64
-from euler_ir.graph import Graph, Rebuild
+from euler_ir.graph import Graph
+from euler_ir.rebuild import Rebuild
 
 
 def in_f64(graph: Graph) -> Graph:

@@ -17,7 +17,7 @@ LEVELS = [
     {"index"},
     {"initializers", "tensor", "absent"},
     {"ops"},
-    {"graph", "names"},
+    {"graph", "names", "rebuild"},
     {"builder", "state", "text", "verify", "interpreter", "graph_equality", "widen", "rounding", "gradient_samples"},
     {"autodiff"},
     {"passes", "nn", "optim", "quantization"},

@@ -1,6 +1,5 @@
 """Passes: functions from graph to graph, each with a name and options; ``pipeline`` lists and reads them."""
 
-from euler_ir.graph import Rebuild
 from euler_ir.passes.by_example import rewrite_rule
 from euler_ir.passes.cost import Cost, cost, op_cost
 from euler_ir.passes.cse import MergeEqual
@@ -20,6 +19,7 @@ from euler_ir.passes.rewriting import RULES, Rule
 from euler_ir.passes.share_transposes import ShareTransposes
 from euler_ir.passes.simplify import Rewrite, Simplify
 from euler_ir.passes.split_rows import SplitRows
+from euler_ir.rebuild import Rebuild
 
 __all__ = [
     "NUMERICS",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from euler_ir.graph import Graph, Op, Rebuild, Value
+from euler_ir.graph import Graph, Op, Value
 from euler_ir.graph_equality import attributes_key
 from euler_ir.passes.manager import Pass
+from euler_ir.rebuild import Rebuild
 
 _ZERO_SIGN_BY_ORDER = ("maximum", "minimum")
 """Commutative but for numpy's choice between 0.0 and -0.0, which follows the order of the operands."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from euler_ir.graph import Graph, Rebuild
+from euler_ir.graph import Graph
 from euler_ir.passes.manager import Pass
+from euler_ir.rebuild import Rebuild
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from euler_ir.errors import GraphError
-from euler_ir.graph import Graph, Op, Rebuild
+from euler_ir.graph import Graph, Op
 from euler_ir.ops.definition import OPS
 from euler_ir.passes.manager import Pass
+from euler_ir.rebuild import Rebuild
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from euler_ir.errors import EulerError
-from euler_ir.graph import Graph, Op, Rebuild, Value
+from euler_ir.graph import Graph, Op, Value
 from euler_ir.passes.manager import Pass
+from euler_ir.rebuild import Rebuild
 from euler_ir.verify import random_streams
 
 _REARRANGING = ("reshape", "transpose", "flip", "slice")

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from euler_ir import tensor as T
 from euler_ir.dtypes import bool_, f32, i32
-from euler_ir.graph import Graph, Op, Rebuild, Value
+from euler_ir.graph import Graph, Op, Value
 from euler_ir.passes.manager import Pass
 from euler_ir.passes.parallelism import LANES, MIN_TASKS, SHORTEST_INNER, SMALL_FRAME, is_parallel
 from euler_ir.passes.views import MAX_BATCH_AXES
+from euler_ir.rebuild import Rebuild
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from euler_ir.graph import Graph, Op, Rebuild, Value
+from euler_ir.graph import Graph, Op, Value
 from euler_ir.passes.manager import Pass
 from euler_ir.passes.min_cut import UNBOUNDED, Network
+from euler_ir.rebuild import Rebuild
 from euler_ir.verify import random_streams
 
 _COSTLY_FAMILIES = ("contraction", "composite", "scan")

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from random import Random
 
 from euler_ir.errors import GraphError, Location, PassError
-from euler_ir.graph import Graph, Op, Rebuild, Value
+from euler_ir.graph import Graph, Op, Value
 from euler_ir.passes.dce import RemoveDead
 from euler_ir.passes.instruments import is_allowed, report_rule
 from euler_ir.passes.numerics import NUMERICS
 from euler_ir.passes.patterns import Apply, Bound, Either, Matcher
+from euler_ir.rebuild import Rebuild
 
 MAX_WALKS = 10
 MAX_APPLICATIONS = 20

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from euler_ir import tensor as T
-from euler_ir.graph import Graph, Op, Rebuild, Value
+from euler_ir.graph import Graph, Op, Value
 from euler_ir.passes.attention_calls import OPERATORS
 from euler_ir.passes.manager import Pass
+from euler_ir.rebuild import Rebuild
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from euler_ir import tensor as T
 from euler_ir.dtypes import accumulation_dtype
-from euler_ir.graph import Graph, Op, Rebuild, Value
+from euler_ir.graph import Graph, Op, Value
 from euler_ir.passes.dce import RemoveDead
 from euler_ir.passes.manager import Pass
+from euler_ir.rebuild import Rebuild
 from euler_ir.shapes import Shape
 
 MIN_ROWS = 128

@@ -8,9 +8,9 @@ import pytest
 
 import euler_ir as ei
 from euler_ir import optim
-from euler_ir.graph import Rebuild
 from euler_ir.names import derived_name
 from euler_ir.passes import PIPELINE, Pass, PassManager, Verify, optimize
+from euler_ir.rebuild import Rebuild
 from euler_ir.text import parse_graph, print_graph
 from euler_ir.text.printer import value_names
 from euler_ir.verify import verify

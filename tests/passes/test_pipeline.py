@@ -11,7 +11,7 @@ from training_step import step
 
 import euler_ir as e
 from euler_ir import interpreter
-from euler_ir.graph import Op, Rebuild
+from euler_ir.graph import Op
 from euler_ir.graph_equality import structurally_equal
 from euler_ir.initializers import Normal, Zeros
 from euler_ir.passes import (
@@ -28,6 +28,7 @@ from euler_ir.passes import (
 )
 from euler_ir.passes.meaning import difference
 from euler_ir.passes.pipeline import WHOLE
+from euler_ir.rebuild import Rebuild
 from euler_ir.text import parse_graph, print_graph
 from euler_ir.verify import verify
 from examples.gpt2_graphs import nano_step

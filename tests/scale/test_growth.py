@@ -15,10 +15,10 @@ from euler_ir.compiler import lower
 from euler_ir.passes import PIPELINE, PassManager, Rematerialize
 from euler_ir.passes import Fuse
 from euler_ir.plan.build import build_plan
-from euler_ir.graph import Rebuild
 from euler_ir.graph_equality import structural_hash
 from euler_ir.passes import RemoveDead, Simplify
 from euler_ir.plan.memory import check_memory
+from euler_ir.rebuild import Rebuild
 from euler_ir.text import parse_graph, print_graph
 from euler_ir.verify import verify
 

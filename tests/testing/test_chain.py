@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 import euler_ir as ei
 from euler_ir.compiler import Executable
 from euler_ir.errors import ExecutionError
-from euler_ir.graph import Rebuild
 from euler_ir.inspect.numerics.agreement import Agreement
 from euler_ir.ops import OPS
 from euler_ir.passes import PIPELINE, MergeEqual, Pass
+from euler_ir.rebuild import Rebuild
 from euler_ir.testing import BrokenLink, check_chain, graphs, random_graph
 from euler_ir.testing.limits import tight_limits
 

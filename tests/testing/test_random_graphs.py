@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from euler_ir import interpreter
 from euler_ir.dtypes import DTYPES
 from euler_ir.errors import GraphError, ParseError
-from euler_ir.graph import Rebuild
 from euler_ir.graph_equality import structurally_equal
 from euler_ir.ops import OPS
 from euler_ir.passes.meaning import difference
+from euler_ir.rebuild import Rebuild
 from euler_ir.testing import graphs, random_graph, read_case, write_case
 from euler_ir.verify import verify
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from euler_ir.errors import EulerError, GraphError
-from euler_ir.graph import Graph, Op, Rebuild, Value
+from euler_ir.graph import Graph, Op, Value
 from euler_ir.inspect.random_inputs import index_limits
 from euler_ir.interpreter import evaluate
+from euler_ir.rebuild import Rebuild
 from euler_ir.shapes import Shape
 from euler_ir.verify import verify
 
