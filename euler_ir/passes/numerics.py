@@ -7,7 +7,7 @@ from typing import Literal
 
 NUMERICS = {
     "exact": "the same bits for every input, where any NaN equals any other",
-    "better": "at least as near to the real number as before",
+    "better": "at least as near to the real number as before, but for luck within what rounding explains",
     "reassociating": "sums, products and roundings in another order: the error bound stays, the last bits do not",
     "nan-unsafe": "the same for ordinary numbers; NaN, an infinity or the sign of a zero may be lost",
     "approximate": "another function that is near: a stated error comes in",

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import euler_ir as ei
+from euler_ir import interpreter
 from euler_ir.passes import NUMERICS, RULES, Number, parse_pipeline, rewrite_rule
 from euler_ir.passes.numerics import is_within, loosest
 from euler_ir.passes.patterns import Anything, apply
-from euler_ir.passes.rewriting import Rule
+from euler_ir.passes.rewriting import Rule, rewrite
 from euler_ir.passes.rules import SIMPLIFY
 from euler_ir.testing import check_rule
 from euler_ir.testing.real_numbers import real_results
@@ -122,3 +123,19 @@ def test_real_numbers_keep_what_floats_lose():
     assert [float(value) for value in rounded] == pytest.approx(
         np.array(exact) * float(np.float32(0.1)) * 10, rel=1e-14
     )
+
+
+@pytest.mark.parametrize("gap", [0, 2, 5, 10])
+def test_log_softmax_is_no_less_exact_than_the_log_of_softmax_where_that_is_near_1(gap):
+    # Both lose digits there, since both round the sum: of one element either may be nearer, by luck; not of many.
+    with ei.Graph() as graph:
+        ei.output(y=ei.log(ei.softmax(ei.input("x", (4000, 64)), -1)))
+    points = np.random.default_rng(0).standard_normal((4000, 64)).astype(np.float32)
+    points[:, 0] = points.max(-1) + gap
+    others = np.exp(points[:, 1:].astype(np.float64) - points[:, :1]).sum(-1)
+    before, after = (
+        np.abs(interpreter.run(each, {"x": points})[0]["y"][:, 0] / -np.log1p(others) - 1)
+        for each in (graph, rewrite(graph, [RULES["log-softmax"]]))
+    )
+    assert after.mean() <= before.mean() * 1.02 and after.max() <= before.max() * 1.02
+    assert gap < 5 or after.max() > 1e-6
