@@ -249,9 +249,10 @@ def test_a_writer_killed_at_any_moment_leaves_whole_entries(folder):
     script = """
         import itertools
         from euler_ir import cache
-        print("ready", flush=True)
         for number in itertools.count():
             cache.store(bytes([number % 256]) * 200_000, "object", str(number % 5))
+            if number == 0:
+                print("ready", flush=True)
     """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     for _ in range(5):
