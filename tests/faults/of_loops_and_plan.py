@@ -177,6 +177,6 @@ FAULTS = (
         "loops.bounds",
         "if 0 <= low and high < size:",
         "if 0 <= low:",
-        ("tests/loops/test_loop_verify.py::test_rule[L11-57]",),
+        ("tests/loops/test_loop_verify.py::test_rule",),
     ),
 )

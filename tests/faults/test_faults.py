@@ -2,6 +2,7 @@
 
 import ast
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -35,6 +36,13 @@ def test_a_fault_has_its_place_and_its_killers(fault):
         path, _, test = killer.partition("::")
         assert (ROOT / path).is_file(), killer
         assert not test or test.partition("[")[0] in names_of_tests(path), killer
+
+
+def test_every_killer_is_found():
+    killers = {killer for fault in FAULTS.values() for killer in fault.killers if "::" in killer}
+    command = (sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider", *sorted(killers))
+    collected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert collected.returncode == 0, [line for line in collected.stderr.splitlines() if line.startswith("ERROR")]
 
 
 def test_every_rule_has_its_fault():
