@@ -33,7 +33,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="also allow this error, beside the root mean square of a value (default: rounding alone)",
     )
-    parser.add_argument("--values", type=count_or_zero, default=0, metavar="N", help="print the N values with the largest errors")
+    parser.add_argument(
+        "--values", type=count_or_zero, default=0, metavar="N", help="print the N values with the largest errors"
+    )
     add_json(parser)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from euler_ir.commands.common import add_arrays, add_json, add_program, add_substitute, add_threads, print_json
+from euler_ir.commands.common import add_arrays, add_json, add_program, add_substitute, add_threads, print_json, table
 from euler_ir.inspect.kernel import read_substitutes
 from euler_ir.inspect.program_file import load_program
 from euler_ir.inspect.run import BACKENDS, Run, run_program
@@ -62,11 +62,7 @@ def _lines(finished: Run) -> list[str]:
             more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
             lines.append(f"{what}: {', '.join(names[:SHOWN_NAMES])}{more}")
     rows = [_cells(result.record()) for result in finished.results]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(len(_HEADINGS))]
-    widths = [max(width, len(heading)) for width, heading in zip(widths, _HEADINGS)]
-    for row in (_HEADINGS, *rows) if rows else ():
-        lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
-    return lines
+    return [*lines, table((_HEADINGS, *rows))] if rows else lines
 
 
 _HEADINGS = ("", "name", "type", "min", "max", "mean", "NaN", "first")

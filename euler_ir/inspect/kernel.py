@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+import ml_dtypes
 import numpy as np
 
 from euler_ir.compiler import Executable, lower, lower_fused
@@ -155,11 +156,8 @@ def _difference(name: str, role: str, wanted: np.ndarray, got: np.ndarray) -> Di
         same_elsewhere = bool(np.all(finite | (one == two) | (np.isnan(one) & np.isnan(two))))
         largest = float(np.max(np.abs(one - two), where=finite, initial=0.0))
         scale = float(np.max(np.abs(one), where=np.isfinite(one), initial=0.0))
-    allowed = scale * 2.0 ** (-_DIGITS[dtype.name] / 2) if dtype.is_float else 0.0
+    allowed = scale * (float(ml_dtypes.finfo(dtype.numpy).eps) / 2) ** 0.5 if dtype.is_float else 0.0
     return Difference(name, role, same_bits, largest, scale, same_bits or (same_elsewhere and largest <= allowed))
-
-
-_DIGITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 
 
 def _seconds(executable: Executable, state: State, inputs: Mapping[str, np.ndarray]) -> float:

@@ -128,7 +128,8 @@ def run_program(
     threads: int | None = None,
     kernels: Mapping[str, Kernel | str] | None = None,
 ) -> Run:
-    """Run ``program`` once on ``inputs`` and ``state``; what is missing is drawn, or begun, by ``seed``.
+    """Run ``program`` once on ``inputs`` and ``state``; what is missing is drawn, or begun, by ``seed``. Among the
+    ``inputs`` there may be parameters and state too.
 
     'interpreter' is the meaning of the level: a graph op by op, kernels by the interpreter of the Loop IR; 'reference'
     runs the plan in numpy, 'cpu' as machine code on ``threads`` threads. ``kernels`` replace those of the plan as
@@ -159,8 +160,9 @@ def _run_graph(
 ) -> Run:
     graph = graph_of(program)
     _expect_memory(sum(leaf.type.nbytes for leaf in (*graph.inputs, *graph.parameters, *graph.states)))
-    given = {**random_inputs(graph, seed), **checked_inputs(graph, inputs)}
-    kept, begun = begun_state(graph, state, seed)
+    _check_inputs(graph, inputs)
+    kept, begun = begun_state(graph, {**state, **inputs}, seed)
+    given = random_inputs(graph, seed) | {name: array for name, array in inputs.items() if name not in kept}
     if backend == "interpreter":
         outputs, updates = interpreter.run(graph, {**given, **kept})
     else:
@@ -185,15 +187,14 @@ def compile_any(program: Graph | FusedGraph, backend: str, threads: int | None) 
     return (compile if isinstance(program, Graph) else compile_fused)(program, backend, threads)
 
 
-def checked_inputs(graph: Graph, inputs: Arrays) -> Arrays:
-    """``inputs``, each of which must be one of ``graph``. Raises ExecutionError."""
-    leaves = {leaf.op.attributes["name"]: leaf for leaf in graph.inputs}
+def _check_inputs(graph: Graph, inputs: Arrays) -> None:
+    """Each of ``inputs`` must be an input, parameter or state of ``graph``. Raises ExecutionError."""
+    leaves = {leaf.op.attributes["name"]: leaf for leaf in (*graph.inputs, *graph.parameters, *graph.states)}
     for name, array in inputs.items():
         if name not in leaves:
-            hint = did_you_mean(name, leaves) or f"its inputs are {', '.join(leaves) or 'none'}"
+            hint = did_you_mean(name, leaves) or f"it has {', '.join(leaves) or 'none'}"
             raise ExecutionError(f"{graph.name!r} has no input {name!r}", hint=hint)
         check_array(array, leaves[name], name)
-    return inputs
 
 
 def begun_state(graph: Graph, given: Arrays, seed: int) -> tuple[State, tuple[str, ...]]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from euler_ir.compiler import lower
 from euler_ir.graph import Graph
 from euler_ir.graph_equality import structurally_equal
-from euler_ir.loops.printer import structural_key
 from euler_ir.passes import Cost, Count, Instrument, Snapshots
 from euler_ir.passes.instruments import Snapshot
 from euler_ir.plan.footprint import footprint
+from euler_ir.plan.kernels import distinct_kernels
 from euler_ir.plan.plan import AttentionStep, MatmulStep, Plan
 from euler_ir.verify import verify
 
@@ -112,15 +112,13 @@ def _stage(step: Snapshot, after: Cost) -> Stage:
 
 
 def _planned(plan: Plan, groups: int, seconds: float) -> Planned:
-    kernels = plan.kernels()
-    distinct = {tuple(structural_key(nest) for nest in step.kernel.nests) for step in kernels}
     needs = footprint(plan)
     count = Counter(type(step) for step in plan.steps())
     return Planned(
         seconds=seconds,
         groups=groups,
-        launches=len(kernels),
-        distinct_kernels=len(distinct),
+        launches=len(plan.kernels()),
+        distinct_kernels=len(distinct_kernels(plan)),
         products=count[MatmulStep],
         attentions=count[AttentionStep],
         arena_bytes=needs.arena,

@@ -6,21 +6,21 @@ Each check is a function of `PassRun`, which raises PassTestFailure with a messa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from euler_ir import interpreter
-from euler_ir.compiler import compile
+from euler_ir.compiler import lower
 from euler_ir.errors import EulerError, Location, ParseError
 from euler_ir.graph import Graph, Value
+from euler_ir.inspect.numerics.observe import run_plan
 from euler_ir.inspect.program_file import parse_program
 from euler_ir.passes.manager import PassManager
 from euler_ir.passes.meaning import difference
 from euler_ir.passes.pipeline import parse_pipeline
 from euler_ir.rounding import Results
-from euler_ir.state import State
 from euler_ir.testing.filecheck import CheckFailure, match_checks
 from euler_ir.testing.free_checks import (
     check_deterministic, check_idempotent, check_results, check_round_trip, check_verifies,
@@ -169,7 +169,7 @@ def check_expected(run: PassRun) -> None:
     ways = {
         "the interpreter": lambda value: interpreter.evaluate(graph, given, [value])[value],
         f"the interpreter after {run.pipeline}": lambda value: _output(value, interpreter.run(after, given)),
-        "compiled code": lambda value: _output(value, _compiled(graph, given)),
+        "compiled code": lambda value: _output(value, run_plan(lower(graph).plan, given)),
     }
     for binding in test.expected:
         value = values.get(binding.name)
@@ -189,14 +189,6 @@ def check_expected(run: PassRun) -> None:
 def _output(value: Value, results: Results) -> np.ndarray | None:
     """Of the results of a graph, or of one made from it, the one that is ``value`` in the first; None for no output."""
     return next((results[0][name] for name, output in value.graph.outputs.items() if output is value), None)
-
-
-def _compiled(graph: Graph, given: Mapping[str, np.ndarray]) -> Results:
-    state = State()
-    for leaf in (*graph.parameters, *graph.states):
-        state[leaf.op.attributes["name"]] = np.array(given[leaf.op.attributes["name"]])
-    inputs = {leaf.op.attributes["name"]: given[leaf.op.attributes["name"]] for leaf in graph.inputs}
-    return compile(graph)(state, **inputs), {}
 
 
 def _is_as(found: np.ndarray, wanted: np.ndarray, within: float | None) -> bool:

@@ -15,8 +15,8 @@ from euler_ir.passes.instruments import Instrument, Verify
 from euler_ir.passes.manager import PassManager
 from euler_ir.passes.numerics import loosest
 from euler_ir.passes.pipeline import Pipeline, parse_pipeline
-from euler_ir.testing.pass_test import PassTest
 from euler_ir.passes.verify_fused import verify_fused
+from euler_ir.testing.pass_test import PassTest
 from euler_ir.verify import verify
 
 MOST_LINES = 200

@@ -72,6 +72,16 @@ def test_what_is_given_is_used(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_state_may_come_with_the_inputs(backend):
+    graph = train_graph()
+    x, w = np.full((4, 3), 2, np.float32), np.arange(6, dtype=np.float32).reshape(3, 2)
+    together, apart = run_program(graph, backend, {"x": x, "w": w}), run_program(graph, backend, {"x": x}, {"w": w})
+    assert (together.drawn, together.begun, together.unused) == ((), (), ())
+    for one, other in zip(together.results, apart.results, strict=True):
+        assert one.array.tobytes() == other.array.tobytes()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_kernel(backend):
     x = np.arange(12, dtype=np.float32)
     finished = run_program(parse_program(SCALE), backend, {"x": x})

@@ -211,8 +211,7 @@ class _Search:
 
     def run(self) -> None:
         remaining = {value: len(ops) for value, ops in self.graph.uses().items()}
-        for value in self.graph.results():
-            remaining[value] = remaining.get(value, 0) + 1
+        returned = set(self.graph.results())
         arrays: dict[Value, np.ndarray] = {}
         for op in self.graph.ops:
             if op.definition.has_identity:
@@ -228,7 +227,8 @@ class _Search:
                 remaining[operand] -= 1
                 if not remaining[operand]:
                     arrays.pop(operand, None)
-                    self.origins.pop(operand, None)
+                    if operand not in returned:
+                        self.origins.pop(operand, None)
 
     def note(self, value: Value, array: np.ndarray, read: Sequence[np.ndarray]) -> None:
         """Say where each NaN and infinity of ``array`` comes from; what is born here is told."""
