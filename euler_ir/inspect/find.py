@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from euler_ir.errors import GraphError, Location
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.text.printer import value_names
+
+Thing = TypeVar("Thing")
 
 
 def find_value(graph: Graph, name: str) -> Value:
@@ -71,6 +74,15 @@ def ops_of_scope(graph: Graph, scope: str) -> list[Op]:
         scopes = {op.scope for op in graph.ops if op.scope}
         raise GraphError(f"no operator of {graph.name!r} is in scope {scope!r}", hint=names_like(scope, scopes, ""))
     return found
+
+
+def by_line(things: Iterable[Thing], location_of: Callable[[Thing], Location | None]) -> list[list[Thing]]:
+    """``things`` that come from the same line of the user's program together, and those of no line."""
+    found: dict[tuple[str, int] | None, list[Thing]] = {}
+    for thing in things:
+        at = location_of(thing)
+        found.setdefault(None if at is None else (at.file, at.line), []).append(thing)
+    return list(found.values())
 
 
 def short(location: Location | None) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from euler_ir.compiler import Stages, lower
 from euler_ir.errors import GraphError, Location
 from euler_ir.graph import Graph, Op, Value
-from euler_ir.inspect.find import location_record, short
+from euler_ir.inspect.find import by_line, location_record, short
 from euler_ir.passes.groups import FusedGraph, Group, is_in_memory
 from euler_ir.passes.refusals import Refusal
 from euler_ir.plan.decisions import Place
@@ -109,11 +109,8 @@ class Fusion:
 
     def by_line(self) -> list[LineCost]:
         """The unfused edges by the user's line, the costliest first."""
-        lines: dict[tuple, list[Edge]] = {}
-        for edge in self.unfused:
-            at = edge.location
-            lines.setdefault((at.file, at.line) if at is not None else (), []).append(edge)
-        costs = [LineCost(edges[0].location, total(edges), tuple(edges)) for edges in lines.values()]
+        lines = by_line(self.unfused, lambda edge: edge.location)
+        costs = [LineCost(edges[0].location, total(edges), tuple(edges)) for edges in lines]
         return sorted(costs, key=lambda cost: (-cost.nbytes, short(cost.location)))
 
     def record(self) -> dict:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from euler_ir.compiler import Stages, lower
 from euler_ir.errors import Location
-from euler_ir.graph import Graph, Op, Value
-from euler_ir.inspect.find import location_record, short
+from euler_ir.graph import Graph, Value
+from euler_ir.inspect.find import by_line, location_record, short
 from euler_ir.passes.cost import cost
 from euler_ir.passes.instruments import Snapshots
 from euler_ir.passes.refusals import Refusal
@@ -210,10 +210,6 @@ def memory_of(stages: Stages, rematerialization: Rematerialization | None = None
         tuple(_decisions(stages, names)),
         rematerialization,
     )
-    held: dict[tuple, list[BufferLife]] = {}
-    for life in report.at_peak():
-        at = life.location
-        held.setdefault((at.file, at.line) if at is not None else (), []).append(life)
     holders = [
         Holder(
             alike[0].location,
@@ -221,7 +217,7 @@ def memory_of(stages: Stages, rematerialization: Rematerialization | None = None
             sum(life.nbytes for life in alike),
             len(alike),
         )
-        for alike in held.values()
+        for alike in by_line(report.at_peak(), lambda life: life.location)
     ]
     holders.sort(key=lambda holder: (-holder.nbytes, short(holder.location)))
     return replace(report, holders=tuple(holders))
@@ -289,17 +285,14 @@ def _rematerialization(graph: Graph, stages: Stages, snapshots: Snapshots, budge
     if not tried:
         return None
     chosen = tried[-1]
-    by_line: dict[tuple, list[Op]] = {}
-    for op in chosen.after.ops:
-        if Rematerialize.name in op.via and op.name != "later":
-            by_line.setdefault((op.location.file, op.location.line) if op.location else (), []).append(op)
+    again = [op for op in chosen.after.ops if Rematerialize.name in op.via and op.name != "later"]
     repeated = [
         Repeated(
             ops[0].location,
             tuple(Counter(op.name for op in ops).most_common()),
             sum(value.type.nbytes for op in ops for value in op.results),
         )
-        for ops in by_line.values()
+        for ops in by_line(again, lambda op: op.location)
     ]
     repeated.sort(key=lambda each: (-each.nbytes, short(each.location)))
     before = cost(chosen.before).flops

@@ -12,7 +12,7 @@ from importlib import resources
 
 from euler_ir.inspect.explorer.collect import Exploration
 
-STYLES = ("base", "layout", "panes")
+STYLES = ("base", "layout", "lists", "panes")
 SCRIPTS = (
     "dom", "data", "model", "state", "selection", "list", "code", "panes",
     "layers", "details", "source", "stages", "kernels", "fusion", "memory", "numerics", "search", "layout", "main",
