@@ -10,6 +10,7 @@ from euler_ir import interpreter
 from euler_ir.errors import VerifyError
 from euler_ir.graph import Graph
 from euler_ir.passes.manager import Pass
+from euler_ir.rounding import Results
 
 
 def check_meaning(
@@ -24,13 +25,23 @@ def check_meaning(
     for each in passes:
         graph = each.run(graph)
         found = interpreter.run(graph, leaves)
-        for label, before, after in zip(("output", "update"), wanted, found):
-            for name in before:
-                fault = difference(before[name], after[name], (ulps or {}).get(each.name, 0))
-                if fault:
-                    raise VerifyError(f"pass {each} changes {label} {name!r}: {fault}")
+        fault = first_difference(wanted, found, (ulps or {}).get(each.name, 0))
+        if fault:
+            raise VerifyError(f"pass {each} changes {fault}")
         wanted = found
     return graph
+
+
+def first_difference(before: Results, after: Results, ulps: float = 0) -> str | None:
+    """The first output or update that differs as `difference` says, and how; None when there is none."""
+    for label, one, other in zip(("output", "update"), before, after):
+        if list(one) != list(other):
+            return f"{label}s {', '.join(one)} became {', '.join(other)}"
+        for name in one:
+            fault = difference(one[name], other[name], ulps)
+            if fault:
+                return f"{label} {name!r}: {fault}"
+    return None
 
 
 def difference(before: np.ndarray, after: np.ndarray, ulps: float = 0) -> str | None:

@@ -33,7 +33,7 @@ from euler_ir.passes import (
 from euler_ir.passes.fused_equality import fused_equal
 from euler_ir.passes.fused_parser import parse_fused
 from euler_ir.passes.fused_printer import print_fused
-from euler_ir.passes.meaning import difference
+from euler_ir.passes.meaning import first_difference
 from euler_ir.passes.verify_fused import verify_fused
 from euler_ir.plan.memory import check_memory
 from euler_ir.rounding import Results
@@ -155,7 +155,7 @@ def _check_pass(each: Pass, graph: Graph, leaves: Mapping[str, np.ndarray], agre
     _expect(None if structurally_equal(each.run(graph), after) else "a second run gives another graph")
     found = interpreter.run(after, leaves)
     if each.numerics == "exact":
-        _expect_bits(interpreter.run(graph, leaves), found)
+        _expect(first_difference(interpreter.run(graph, leaves), found))
     _expect(agreement.fault(found))
     return after
 
@@ -179,7 +179,7 @@ def _check_backends(
     one = check("cpu, 1 thread", lambda: compile(graph, threads=1, passes=passes))
     two = check("cpu, 2 threads", lambda: compile(graph, threads=2, passes=passes))
     with _link("cpu, 2 threads beside 1"):
-        _expect_bits(one, two)
+        _expect(first_difference(one, two))
 
 
 def _check_levels(executable: Executable) -> None:
@@ -208,10 +208,3 @@ def _neither_true_nor_false(found: Results) -> str | None:
     """The first bool array that holds another byte than 0 and 1: numpy takes it for true, and C code does not."""
     arrays = [item for part in found for item in part.items() if item[1].dtype == bool]
     return next((f"{name!r} holds bytes above 1" for name, a in arrays if (a.view(np.uint8) > 1).any()), None)
-
-
-def _expect_bits(before: Results, after: Results) -> None:
-    for label, wanted, found in zip(("output", "update"), before, after):
-        for name in wanted:
-            fault = difference(wanted[name], found[name])
-            _expect(fault and f"{label} {name!r}: {fault}")

@@ -13,7 +13,7 @@ from euler_ir.graph import Graph
 from euler_ir.graph_equality import structurally_equal
 from euler_ir.inspect.numerics.agreement import Agreement
 from euler_ir.inspect.program_file import parse_program
-from euler_ir.passes.meaning import difference
+from euler_ir.passes.meaning import first_difference
 from euler_ir.passes.numerics import is_within
 from euler_ir.rounding import Results
 from euler_ir.testing.given import input_sets
@@ -78,7 +78,7 @@ def check_results(run: PassRun) -> None:
         if isinstance(wanted, str) or isinstance(found, str):
             fault = None if wanted == found else f"before: {_said(wanted)}; after: {_said(found)}"
         elif run.numerics == "exact":
-            fault = _first_difference(wanted, found)
+            fault = first_difference(wanted, found)
         else:
             fault = Agreement(before, leaves).fault(found)
             if fault and run.numerics == "better" and _is_nearer(before, after, leaves, wanted, found):
@@ -144,14 +144,3 @@ def _outcome(graph: Graph, leaves: Mapping[str, np.ndarray]):
 
 def _said(outcome) -> str:
     return outcome if isinstance(outcome, str) else "no error"
-
-
-def _first_difference(wanted, found) -> str | None:
-    for label, one, other in zip(("output", "update"), wanted, found):
-        if list(one) != list(other):
-            return f"{label}s {', '.join(one)} became {', '.join(other)}"
-        for name in one:
-            fault = difference(one[name], other[name])
-            if fault:
-                return f"{label} {name!r}: {fault}"
-    return None
