@@ -10,6 +10,7 @@ import numpy as np
 from euler_ir.errors import EulerError
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.passes.manager import Pass
+from euler_ir.passes.options import expect_at_least
 from euler_ir.rebuild import Rebuild
 from euler_ir.verify import random_streams
 
@@ -27,6 +28,9 @@ class Fold(Pass):
 
     name = "fold"
     byte_limit: int = 65536
+
+    def __post_init__(self) -> None:
+        expect_at_least(0, byte_limit=self.byte_limit)
 
     def run(self, graph: Graph) -> Graph:
         rebuild = Rebuild(graph, self.name)

@@ -19,6 +19,7 @@ from euler_ir.passes.attention_calls import AttentionCall, match_attention
 from euler_ir.passes.groups import IN_PLACE, FusedGraph, Group, Grouping, Refusals, frame_axes, is_in_memory, root_of
 from euler_ir.passes.library_calls import MatmulCall, match_matmul
 from euler_ir.passes.manager import Pass
+from euler_ir.passes.options import expect_at_least
 from euler_ir.passes.parallelism import is_parallel
 from euler_ir.passes.refusals import Refusal
 from euler_ir.passes.stored_values import choose_stored
@@ -38,12 +39,17 @@ class Fuse(Pass):
     them that have no group, and so the size of a kernel, compile time and the depth of lowering. ``max_inline_size``
     bounds the operators without a group that one element may need before one of them is put into memory; one that is
     read in two places counts twice, because the two may read it at different indices.
+    Raises PassError for bounds that nothing keeps: ``max_ops`` below 1, ``max_inline_size`` below 0.
     """
 
     name = "fuse"
     level = "fused"
     max_ops: int = 96
     max_inline_size: int = 24
+
+    def __post_init__(self) -> None:
+        expect_at_least(1, max_ops=self.max_ops)
+        expect_at_least(0, max_inline_size=self.max_inline_size)
 
     def run(self, graph: Graph) -> FusedGraph:
         return _Fusion(graph, self).run()

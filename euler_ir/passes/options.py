@@ -13,7 +13,7 @@ import types
 import typing
 from typing import Literal, Union
 
-from euler_ir.errors import did_you_mean
+from euler_ir.errors import PassError, did_you_mean
 
 WORD = re.compile(r"[A-Za-z0-9_.+-]+\Z")
 _RESERVED = ("none", "true", "false")
@@ -58,6 +58,13 @@ def read_option(wanted, items: list[str]):
     if len(items) != 1:
         raise OptionError(f"expected {describe(wanted)}, not several")
     return _read_one(wanted, items[0])
+
+
+def expect_at_least(least: int, **options: int) -> None:
+    """Raise PassError for one of ``options``, the values of a pass's options by name, that is less than ``least``."""
+    for name, value in options.items():
+        if value < least:
+            raise PassError(f"{name} is {value}, expected at least {least}")
 
 
 def describe(wanted) -> str:

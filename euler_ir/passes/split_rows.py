@@ -16,6 +16,7 @@ from euler_ir.dtypes import accumulation_dtype
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.passes.dce import RemoveDead
 from euler_ir.passes.manager import Pass
+from euler_ir.passes.options import expect_at_least
 from euler_ir.rebuild import Rebuild
 from euler_ir.shapes import Shape
 
@@ -38,6 +39,9 @@ class SplitRows(Pass):
     name = "split-rows"
     numerics = "reassociating"
     block_bytes: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        expect_at_least(1, block_bytes=self.block_bytes)
 
     def run(self, graph: Graph) -> Graph:
         # From the last to the first: what stands before a product keeps its place when that is split.

@@ -60,11 +60,11 @@ class ManyOptions(Pass):
 words = st.text(max_size=8)
 passes = st.one_of(
     st.just(MergeEqual()),
-    st.builds(Fold, st.integers()),
+    st.builds(Fold, st.integers(0)),
     st.builds(Decompose, st.frozensets(words)),
     st.builds(Simplify, st.sampled_from(["exact", "better"])),
     st.builds(Rematerialize),
-    st.builds(SplitRows, st.integers(0)),
+    st.builds(SplitRows, st.integers(1)),
     st.builds(
         ManyOptions,
         st.integers(),
@@ -118,6 +118,10 @@ FAULTS = [
     ("simplify{numerics=exakt}", 18, "numerics is exakt, expected exact or better or ", "did you mean exact?"),
     ("fold{byte_limit=many}", 16, "byte_limit is many, expected an integer", None),
     ("fold{byte_limit=1|2}", 16, "byte_limit is 1|2, expected an integer, not several", None),
+    ("fold{byte_limit=-1}", 0, "byte_limit is -1, expected at least 0", options_text(Fold)),
+    ("cse,fuse{max_ops=0}", 4, "fuse: max_ops is 0, expected at least 1", options_text(Fuse)),
+    ("fuse{max_inline_size=-1}", 0, "max_inline_size is -1, expected at least 0", options_text(Fuse)),
+    ("split-rows{block_bytes=0}", 0, "block_bytes is 0, expected at least 1", options_text(SplitRows)),
     ("many-options{wide=yes}", 18, "wide is yes, expected true or false", None),
     ("many-options{colour=deep_bleu}", 20, "expected red or deep_blue", "did you mean deep_blue?"),
     ("many-options{most=few}", 18, "most is few, expected an integer", None),
