@@ -39,7 +39,8 @@ def where(
 
     The name is that of a parameter, state, input or output, or of any value in memory (``%name`` in the graph after all
     passes). A graph is compiled as far as the plan, for ``threads`` workers, by default as many as `compile` takes. Of
-    an executable on the CPU with its ``state`` the address is given too. Raises GraphError for what is no element.
+    an executable the address is given too: in its memory for intermediates, or in ``state``. Raises GraphError for what
+    is no element.
     """
     if isinstance(target, Executable):
         graph, stages, program = target.graph, target.stages, target.program
@@ -59,6 +60,6 @@ def where(
 def _address(element: Element, program, state: State | None) -> int | None:
     if element.place in ("parameter", "state") and state is not None:
         return state[element.name].ctypes.data + element.byte if element.name in state else None
-    if element.place == "arena" and hasattr(program, "arena_address"):
-        return program.arena_address + element.arena_byte
+    if element.place == "arena" and program is not None:
+        return program.arena.ctypes.data + element.arena_byte
     return None

@@ -1,5 +1,6 @@
 """`euler-ir where`: against every access that the interpreter makes in a run, and against elements changed."""
 
+import ctypes
 import functools
 import json
 from pathlib import Path
@@ -236,6 +237,18 @@ def test_the_three_halves_of_a_step():
     assert [touch.access for touch in touches] == ["read", "read", "read", "written"]
     assert [touch.kind for touch in touches] == ["matmul", "matmul", "loops", "loops"]
     assert touches[0].points[0]["at"] == {"inner": 3, "column": 7}
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_the_address_of_an_intermediate_is_where_it_is_computed(backend):
+    with ei.Graph("g") as graph:
+        x, w = ei.input("x", (3, 4)), ei.input("w", (4, 5))
+        ei.output(y=ei.matmul(ei.matmul(x, w).named("made"), ei.transpose(w)))
+    executable = ei.compile(graph, backend)
+    given = {"x": np.arange(12, dtype=np.float32).reshape(3, 4), "w": np.ones((4, 5), np.float32)}
+    executable(**given)
+    found = where(executable, "%made[2, 1]")
+    assert ctypes.c_float.from_address(found.address).value == 8 + 9 + 10 + 11
 
 
 def test_the_address_is_that_of_the_element():

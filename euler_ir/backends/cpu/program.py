@@ -104,10 +104,6 @@ class CpuProgram(Program):
         return self._writer.scratch_bytes * self.pool.threads
 
     @property
-    def arena_address(self) -> int:
-        return self._arena.ctypes.data
-
-    @property
     def times(self) -> np.ndarray:
         return self._clock @ np.array([10**9, 1])
 
