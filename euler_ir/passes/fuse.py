@@ -12,23 +12,36 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from euler_ir.errors import PassError
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.index import Indices
 from euler_ir.passes.attention_calls import OPERATORS as ATTENTION
 from euler_ir.passes.attention_calls import AttentionCall, match_attention
-from euler_ir.passes.groups import IN_PLACE, FusedGraph, Group, Grouping, Refusals, frame_axes, is_in_memory, root_of
+from euler_ir.passes.groups import (
+    IN_PLACE,
+    MOST_OPS,
+    FusedGraph,
+    Group,
+    Grouping,
+    Refusals,
+    frame_axes,
+    is_in_memory,
+    root_of,
+)
 from euler_ir.passes.library_calls import MatmulCall, match_matmul
 from euler_ir.passes.manager import Pass
 from euler_ir.passes.options import expect_at_least
 from euler_ir.passes.parallelism import is_parallel
 from euler_ir.passes.refusals import Refusal
-from euler_ir.passes.stored_values import choose_stored
+from euler_ir.passes.stored_values import MAX_REPEATED, choose_stored
 from euler_ir.shapes import Shape
 
 _ALONE = {"scatter_add": ("scatter", 1), "index_add": ("scatter", 2), "dynamic_update_slice": ("update", 1)}
 """Indexing operators that are a loop nest of their own: of which kind, and over which operand the loops run."""
 _LOOPS = ("pointwise", "reduction")
 """Kinds of groups that operators may join."""
+_MOST_PLACED = MOST_OPS - MAX_REPEATED
+"""Operators that may be placed in a group, which then still has room for what it repeats of other groups."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +52,7 @@ class Fuse(Pass):
     them that have no group, and so the size of a kernel, compile time and the depth of lowering. ``max_inline_size``
     bounds the operators without a group that one element may need before one of them is put into memory; one that is
     read in two places counts twice, because the two may read it at different indices.
-    Raises PassError for bounds that nothing keeps: ``max_ops`` below 1, ``max_inline_size`` below 0.
+    Raises PassError for ``max_ops`` below 1, ``max_inline_size`` below 0, and both together above 232.
     """
 
     name = "fuse"
@@ -50,6 +63,9 @@ class Fuse(Pass):
     def __post_init__(self) -> None:
         expect_at_least(1, max_ops=self.max_ops)
         expect_at_least(0, max_inline_size=self.max_inline_size)
+        if self.max_ops + self.max_inline_size > _MOST_PLACED:
+            bounds = f"max_ops is {self.max_ops} and max_inline_size {self.max_inline_size}"
+            raise PassError(f"{bounds}, expected at most {_MOST_PLACED} together")
 
     def run(self, graph: Graph) -> FusedGraph:
         return _Fusion(graph, self).run()

@@ -15,6 +15,9 @@ from euler_ir.shapes import Shape
 IN_PLACE = ("index_add", "dynamic_update_slice")
 """Operators that change their first operand where it lies, which nothing else reads."""
 
+MOST_OPS = 256
+"""Operators that a group computes at most: lowering recurses over them."""
+
 _AXIS_NAMES = "ijklmnpqrstuvw"
 
 

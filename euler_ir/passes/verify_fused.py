@@ -9,7 +9,16 @@ from euler_ir.graph import Op, Value
 from euler_ir.index import Indices
 from euler_ir.passes.attention_calls import OPERATORS as ATTENTION
 from euler_ir.passes.attention_calls import AttentionCall, match_attention
-from euler_ir.passes.groups import IN_PLACE, FusedGraph, Group, frame_axes, inline_sources, is_in_memory, root_of
+from euler_ir.passes.groups import (
+    IN_PLACE,
+    MOST_OPS,
+    FusedGraph,
+    Group,
+    frame_axes,
+    inline_sources,
+    is_in_memory,
+    root_of,
+)
 from euler_ir.passes.library_calls import MatmulCall, match_matmul
 from euler_ir.passes.stored_values import begins_with
 
@@ -25,11 +34,8 @@ RULES = {
     "F09": "a call does what its group says: one product or attention, and movements that its views can follow",
     "F10": "a prologue makes an operand, element by element, of a product that has no batch and reads it row by row",
     "F11": "what an operator changes in place nobody else reads; of what is in memory it is the update",
-    "F12": "a group computes at most 256 operators",
+    "F12": f"a group computes at most {MOST_OPS} operators",
 }
-
-MOST_OPS = 256
-"""Lowering recurses over the operators of a group: fusion makes groups of at most about half as many."""
 
 _ALONE = {"scatter": ("scatter_add", "index_add"), "update": ("dynamic_update_slice",), "scan": ("cumsum",)}
 """By kind: the operators, one of which is all that such a group does."""

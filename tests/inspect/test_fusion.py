@@ -197,7 +197,7 @@ def test_what_is_said_to_lift_a_full_group_lifts_it():
     (edge,) = fusion(made(chain)).unfused
     assert edge.refusal.code == "full-group" and "raise max_ops of the pass fuse" in edge.refusal.hint
     assert edge.refusal.facts == (96, 96) and edge.nbytes == 2 * 256 * 4
-    assert not fusion_of(lower(made(chain), (*PIPELINE, Fuse(max_ops=400)))).unfused
+    assert not fusion_of(lower(made(chain), (*PIPELINE, Fuse(max_ops=200)))).unfused
 
 
 def test_what_runs_inside_of_products():

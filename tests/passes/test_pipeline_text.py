@@ -121,6 +121,7 @@ FAULTS = [
     ("fold{byte_limit=-1}", 0, "byte_limit is -1, expected at least 0", options_text(Fold)),
     ("cse,fuse{max_ops=0}", 4, "fuse: max_ops is 0, expected at least 1", options_text(Fuse)),
     ("fuse{max_inline_size=-1}", 0, "max_inline_size is -1, expected at least 0", options_text(Fuse)),
+    ("fuse{max_ops=400}", 0, "max_ops is 400 and max_inline_size 24, expected at most 232 ", options_text(Fuse)),
     ("split-rows{block_bytes=0}", 0, "block_bytes is 0, expected at least 1", options_text(SplitRows)),
     ("many-options{wide=yes}", 18, "wide is yes, expected true or false", None),
     ("many-options{colour=deep_bleu}", 20, "expected red or deep_blue", "did you mean deep_blue?"),

@@ -10,8 +10,9 @@ from euler_ir.errors import VerifyError
 from euler_ir.index import Index
 from euler_ir.loops.verify import RULES as LOOP_RULES
 from euler_ir.passes.fused_parser import parse_fused
-from euler_ir.passes.groups import FusedGraph, frame_axes
-from euler_ir.passes.verify_fused import MOST_OPS, RULES, verify_fused
+from euler_ir.passes.fuse import Fuse
+from euler_ir.passes.groups import MOST_OPS, FusedGraph, frame_axes
+from euler_ir.passes.verify_fused import RULES, verify_fused
 from euler_ir.testing.random_graphs import random_graph
 
 
@@ -183,12 +184,23 @@ fused @turned {
     parse_fused(text.replace("exp %x : f32[4, 4] at [i, j]", "exp %x : f32[4, 4]"))
 
 
-def test_a_group_of_too_many_operators():
+def many_exps(count):
     with ei.Graph("long") as graph:
         x = ei.input("x", (4,))
-        for _ in range(MOST_OPS + 1):
+        for _ in range(count):
             x = ei.exp(x)
         ei.output(y=x)
+    return graph
+
+
+def test_the_largest_groups_that_fuse_can_be_told_to_make_keep_the_rules():
+    fused = lower(many_exps(2000), (Fuse(max_ops=232, max_inline_size=0),)).fused
+    assert 232 < max(len(group.computed()) for group in fused.groups) <= MOST_OPS
+    verify_fused(fused)
+
+
+def test_a_group_of_too_many_operators():
+    graph = many_exps(MOST_OPS + 1)
     fused = lower(graph).fused
     verify_fused(fused)
     whole = fused.groups[0]
