@@ -34,8 +34,6 @@ _RULE = re.compile(r"([A-Z][0-9]{2}): ")
 _STATEMENT = re.compile(r"\s*%")
 
 Check = Callable[[PassRun], None]
-FIRST = ("verifies", "errors")
-"""The checks that say what is wrong with the text itself, or with running the passes: no other one can do without."""
 
 
 def checks_of(test: PassTest) -> dict[str, Check]:

@@ -305,6 +305,13 @@ def test_an_error_that_nobody_expects(check):
     assert failures(result) == {"wrong::verifies"} and "did you mean negative?" in said(result)
 
 
+@pytest.mark.parametrize("alone", ["round-trip", "checks", "deterministic", "idempotent", "same-results"])
+def test_a_check_alone_fails_for_an_error_too(check, alone):
+    text = "// RUN: simplify\n" + WRONG + "// CHECK: negative\n"
+    result = check(text, "-k", alone)
+    assert items(result) == {f"wrong::{alone}": "failed"} and "did you mean negative?" in said(result)
+
+
 def test_an_error_of_the_pipeline_is_that_of_the_run_line(check):
     text = GOOD.partition("// CHECK")[0].replace("RUN: simplify", "RUN: simplfy")
     result = check(text.replace("simplfy", 'simplfy  // expect-error "did you mean simplify?"'))
