@@ -12,7 +12,7 @@ import euler_ir as ei
 from euler_ir.backends import reference
 from euler_ir.cli import main
 from euler_ir.compiler import Executable, lower
-from euler_ir.errors import ExecutionError, GraphError
+from euler_ir.errors import GraphError
 from euler_ir.inspect.random_inputs import random_inputs
 from euler_ir.inspect.touches import SAMPLE
 from euler_ir.inspect.where import where
@@ -135,10 +135,7 @@ def test_random_graphs_against_the_accesses_of_a_run(monkeypatch, seed):
     state = ei.initial_state(case.graph)
     for name, array in case.kept.items():
         state[name] = array
-    try:
-        stages, found = run_recorded(monkeypatch, case.graph, state, case.inputs)
-    except ExecutionError:
-        pytest.skip("an index is out of range")
+    stages, found = run_recorded(monkeypatch, case.graph, state, case.inputs)
     expect_accesses(case.graph, stages, found, count=8, seed=seed)
 
 
