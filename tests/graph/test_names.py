@@ -259,6 +259,22 @@ def test_passes_keep_names():
     assert found.outputs["y"].name == graph.outputs["y"].name == "exp"
 
 
+def test_a_name_that_was_given_up_for_another_is_free_again():
+    with ei.Graph() as graph:
+        ei.exp(ei.exp(ei.input("x", ())))
+    rebuild = Rebuild(graph, "sines")
+    made = []
+    for op in rebuild:
+        if op.name == "exp":
+            made.append(ei.sin(*rebuild.operands(op)))
+            assert made[-1].name == "sin"
+            rebuild.replace(op, made[-1:])
+        else:
+            rebuild.copy(op)
+    assert [value.name for value in made] == ["exp", "exp#2"]
+    verify(rebuild.finish())
+
+
 def test_names_are_there_once_after_every_pass(gpt2):
     PassManager(PIPELINE, instruments=[Verify()]).run(gpt2)
     names = value_names(optimize(gpt2))

@@ -12,6 +12,7 @@ from euler_ir.commands.memory import nbytes
 from euler_ir.compiler import lower
 from euler_ir.initializers import Zeros
 from euler_ir.inspect.memory import memory, memory_of
+from euler_ir.passes.cost import cost
 from euler_ir.passes.refusals import REASONS
 from euler_ir.plan.plan import CopyStep
 from euler_ir.testing.random_graphs import random_graph
@@ -122,9 +123,10 @@ def test_a_budget_says_what_is_computed_again():
     assert least.footprint.total <= done.budget and done.flops_more > 0
     assert done.way.startswith("rematerialize")
     # As many operators more as the graph has, but for the marks of what is kept.
-    there = [op for op in lower(graph, memory_budget=done.budget).optimized.ops if op.name != "later"]
-    more = len(there) - len(lower(graph).optimized.ops)
+    before, after = lower(graph).optimized, lower(graph, memory_budget=done.budget).optimized
+    more = len([op for op in after.ops if op.name != "later"]) - len(before.ops)
     assert sum(times for each in done.repeated for _, times in each.operators) == more
+    assert (done.flops_before, done.flops_before + done.flops_more) == (cost(before).flops, cost(after).flops)
 
 
 def test_printed(capsys):

@@ -1,10 +1,12 @@
 """The fused level as text: it reads back, edited files run to the same numbers, and faults are told at their place."""
 
 import random
+import re
 
 import numpy as np
 import pytest
 
+import euler_ir as ei
 from euler_ir import interpreter
 from euler_ir.compiler import compile_fused, lower, lower_fused
 from euler_ir.errors import ParseError
@@ -167,8 +169,18 @@ def test_edited_files_run_to_the_same_numbers(edits, backend):
         np.testing.assert_allclose(got[name], wanted[name], rtol=1e-5, atol=1e-6)
 
 
+def test_axes_that_are_summed_over_stand_in_any_order():
+    with ei.Graph("both") as graph:
+        ei.output(y=ei.exp(ei.input("x", (3, 5))).sum())
+    text = str(lower(graph).fused)
+    (axes,) = re.findall(r"reducing (\w+, \w+) {", text)
+    turned = text.replace(f"reducing {axes}", f"reducing {', '.join(reversed(axes.split(', ')))}")
+    assert turned != text and str(parse_fused(turned)) == text
+
+
 # -- faults ------------------------------------------------------------------------------------------------------------
 
+AGAIN = STEP[STEP.index("  group 3") : STEP.index('  output "total"')].replace("reverse = false", "reverse = true")
 FAULTS = [
     # what the text says: the place, and what is said
     ("fused @", "fusd @", "2:1", ["expected 'fused'"]),
@@ -184,6 +196,7 @@ FAULTS = [
     ("exp %sum :", "exp %add :", "29:16", ["%add is neither read nor computed by this group"]),
     (TANH, TANH * 2, "12:5", ["%tanh is computed twice"]),
     ("%scaled = multiply %x", "%gains = multiply %x", "21:7", ["%gains is another operator"]),
+    ('  output "total"', AGAIN + '  output "total"', "43:5", ["%running is another operator in an earlier group"]),
     (ADD, ADD + "    %more = exp %add : f32[4, 8] at [i, j]\n", "11:5", ["nothing that the group writes needs %more"]),
     ("%add = add %x", "%add = ad %x", "10:12", ["no operator 'ad'"]),
     (ADD, ADD.replace("[i, j]", "[i, k]"), "10:46", ["no loop 'k'"]),
