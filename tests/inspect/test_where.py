@@ -228,6 +228,27 @@ def test_copies():
     assert any(isinstance(each, CopyStep) for each in lower(graph).plan.steps())
 
 
+def test_a_prologue_touches_no_rows_and_columns_that_the_product_does_not_take():
+    with ei.Graph("part") as graph:
+        ei.output(y=(ei.input("x", (70, 90)) * 2 + 1)[:31, :41] @ ei.input("w", (41, 40)))
+    for element, count in (("x[30,40]", 1), ("x[30,41]", 0), ("x[31,40]", 0), ("x[69,0]", 0), ("x[0,89]", 0)):
+        touches = where(graph, element, threads=2).touches
+        assert len(touches) == count and all(touch.role.startswith("prologue") for touch in touches)
+
+
+def test_the_row_of_an_epilogue_counts_through_all_of_its_axes():
+    with ei.Graph("positions") as graph:
+        x, w, p = ei.input("x", (2, 3, 8)), ei.input("w", (8, 16)), ei.input("p", (2, 1, 16))
+        ei.output(y=ei.tanh(x @ w + p))
+    touches = where(graph, "y[1,2,5]", threads=1).touches
+    assert [touch.access for touch in touches] == ["read", "written"]
+    for touch in touches:
+        (point,) = touch.points
+        assert touch.role.startswith("epilogue") and tuple(point["at"].values()) == (1, 2, 5)
+        (place,) = point["places"]
+        assert place["rows"][0] + place["tile_row"] == 1 * 3 + 2
+
+
 def test_the_three_halves_of_a_step():
     touches = where(small_gpt2(), "h.0.attn.c_attn.weight[3,7]").touches
     assert [touch.half for touch in touches] == ["forward", "backward", "update", "update"]
