@@ -56,6 +56,15 @@ def test_a_wrong_operation_of_the_cpu_is_found_in_its_kernel(monkeypatch):
     assert compare(graph, arrays_of(graph), backend="reference").first is None
 
 
+@pytest.mark.parametrize("dtype", [ei.i64, ei.i8])
+def test_a_wrong_operation_on_integers_is_found(monkeypatch, dtype):
+    wrong_subtraction(monkeypatch)
+    with ei.Graph("integers") as graph:
+        ei.output(y=ei.input("x", (5,), dtype) - ei.input("y", (5,), dtype))
+    arrays = GivenArrays({name: np.arange(1, 6).astype(dtype.numpy) for name in "xy"}, (), 0)
+    assert compare(graph, arrays).first.wanted == 0
+
+
 def wrong_subtraction(monkeypatch):
     """Let generated code add where it should subtract; gives the list of those times."""
     times = []
@@ -131,6 +140,15 @@ def test_a_tolerance_allows_what_rounding_does_not_explain():
     graph = small_graph()
     arrays = arrays_of(graph)
     assert compare(graph, arrays, (DropTanh(),), backend=None, tolerance=10.0).first is None
+
+
+def test_a_tolerance_is_allowed_to_the_program_too(monkeypatch):
+    wrong_subtraction(monkeypatch)
+    with ei.Graph("difference") as graph:
+        ei.output(y=ei.input("x", (2,)) - ei.input("y", (2,)))
+    arrays = GivenArrays({"x": np.array([4, 4], np.float32), "y": np.array([1, 1], np.float32)}, (), 0)
+    assert compare(graph, arrays, tolerance=0.6).first is not None  # 5 instead of 3
+    assert compare(graph, arrays, tolerance=0.7).first is None
 
 
 def test_the_command(capsys, tmp_path):

@@ -162,3 +162,19 @@ def test_what_is_around_a_wrong_value_is_tried_first():
     found = reduce(case_of(deep_graph()), check, suspect=lambda: check.suspect)
     assert operators(found.case) == ["subtract"] and found.steps[0].step == "around a wrong value"
     assert found.steps[0].runs == 1
+
+
+def test_attributes_and_numbers_become_plainer():
+    with ei.Graph("plain") as graph:
+        x = ei.input("x", (2,))
+        ei.output(y=ei.cumsum(x, 0, reverse=True))
+    arrays = {"x": np.array([3.14159, 0.27182], np.float32)}
+
+    def fails(case):
+        outputs, _ = run(case.graph, case.arrays)
+        return operators(case) == ["cumsum"] and any((array > 3).any() for array in outputs.values())
+
+    found = reduce(Case(graph, arrays), fails).case
+    (op,) = [op for op in found.graph.ops if op.name == "cumsum"]
+    assert op.attributes["reverse"] is False
+    np.testing.assert_array_equal(found.arrays["x"], np.round(arrays["x"], 1)[: found.arrays["x"].size])
