@@ -34,6 +34,8 @@ def session_of_a_page(tmp_path, monkeypatch):
 
 def begun(folder, monkeypatch, environment):
     session = Session(folder, environment)
+    for name in os.environ.keys() - environment.keys():
+        monkeypatch.delenv(name)
     for name, text in environment.items():
         monkeypatch.setenv(name, text)
     return session

@@ -124,6 +124,9 @@ class Session:
         for name, arguments in (("euler-ir", "-m euler_ir "), ("pytest", "-m pytest "), ("python", "")):
             (scripts / name).write_text(f'#!/bin/sh\nexec {sys.executable} {arguments}"$@"\n')
             (scripts / name).chmod(0o755)
+        # With any of these pytest and rich print other lines; on a CI, pytest shortens none.
+        for name in ("CI", "BUILD_NUMBER", "FORCE_COLOR", "PY_COLORS", "NO_COLOR"):
+            environment.pop(name, None)
         environment |= {
             "PATH": f"{scripts}{os.pathsep}{environment['PATH']}",
             "PYTHONPATH": str(ROOT),
