@@ -3,7 +3,8 @@
 import numpy as np
 
 import euler_ir as ei
-from models.generation import Predictor, decode_graph
+from models.generation.cache import decode_graph
+from models.generation.predictor import Predictor
 from models.gpt2 import GPT2Config
 
 

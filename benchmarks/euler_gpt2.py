@@ -4,7 +4,8 @@ import numpy as np
 
 import euler_ir as ei
 from benchmarks import workload as settings
-from models.gpt2 import GPT2Config, train_graph
+from models.gpt2 import GPT2Config
+from models.language_model import train_graph
 
 
 def step_graph(workload):

@@ -8,10 +8,10 @@ import sys
 
 import euler_ir as ei
 from euler_ir.quantization import quantized_state
-from models.checkpoint import Checkpoint
-from models.data import read_corpus, split_corpus
-from models.evaluation import Evaluation
-from models.gpt2 import evaluation_graph
+from models.data.corpus import read_corpus, split_corpus
+from models.language_model import evaluation_graph
+from models.training.checkpoint import Checkpoint
+from models.training.evaluation import Evaluation
 
 BATCH_SIZE = 16
 

@@ -3,8 +3,9 @@
     euler-ir dump examples/gpt2_graphs.py:nano_step --stage plan
 """
 
-from models.generation import decode_graph, prefill_graph
-from models.gpt2 import PRESETS, evaluation_graph, train_graph
+from models.generation.cache import decode_graph, prefill_graph
+from models.gpt2 import PRESETS
+from models.language_model import evaluation_graph, train_graph
 
 
 def nano_step():

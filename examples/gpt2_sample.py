@@ -7,9 +7,9 @@ import argparse
 import sys
 
 import euler_ir as ei
-from models.checkpoint import Checkpoint
-from models.gpt2 import evaluation_graph
-from models.sampling import Sampler, Sampling
+from models.generation.sampling import Sampler, Sampling
+from models.language_model import evaluation_graph
+from models.training.checkpoint import Checkpoint
 
 
 def main(arguments=None):

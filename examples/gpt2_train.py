@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import euler_ir as ei
-from models.gpt2 import PRESETS
-from models.run import TrainingRun
-from models.training import Diverged, Settings
+from models.architectures import PRESETS
+from models.training.run import TrainingRun
+from models.training.trainer import Diverged, Settings
 
 SHAKESPEARE = Path(__file__).resolve().parents[1] / "models" / "corpora" / "shakespeare.txt"
 SETTINGS = (

@@ -7,8 +7,9 @@ import numpy as np
 
 import euler_ir as ei
 from euler_ir.gradient_check import GradientError, check_gradients, check_operators, report
-from models.data import IGNORED_LABEL
-from models.gpt2 import GPT2Config, train_graph
+from models.data.batches import IGNORED_LABEL
+from models.gpt2 import GPT2Config
+from models.language_model import train_graph
 
 CONFIG = GPT2Config(vocab_size=23, context=8, layers=2, heads=2, width=12, dropout=0.1)
 

@@ -1,4 +1,4 @@
-"""Write models/unicode_classes.zlib: the class of every code point as tiktoken's regex engine sees it.
+"""Write models/tokenizer/unicode_classes.zlib: the class of every code point as tiktoken's regex engine sees it.
 
 Run from the repository root with tiktoken installed:  python scripts/make_unicode_classes.py
 The counts below are those of Unicode 16.0; a tiktoken built on another version is refused, because a changed
@@ -14,7 +14,7 @@ import tiktoken
 CODE_POINTS = 0x110000
 PATTERNS = {1: r"\p{L}", 2: r"\p{N}", 3: r"\s"}
 EXPECTED_COUNTS = {1: 141_028, 2: 1_911, 3: 25}
-DESTINATION = Path(__file__).parent.parent / "models" / "unicode_classes.zlib"
+DESTINATION = Path(__file__).parent.parent / "models" / "tokenizer" / "unicode_classes.zlib"
 
 
 def characters_matching(pattern, text):

@@ -14,13 +14,15 @@ from euler_ir.graph_equality import structurally_equal
 from euler_ir.inspect.dump import STAGES, dump
 from euler_ir.inspect.user_graph import load_graph
 from euler_ir.text import parse_graph
-from models.gpt2 import GPT2Config, train_graph
+from models.gpt2 import GPT2Config
+from models.language_model import train_graph
 
 ROOT = Path(__file__).parents[1]
 MLP = f"{ROOT / 'examples' / 'mlp.py'}:train_graph"
 
 GPT2_FILE = """\
-from models.gpt2 import GPT2Config, train_graph
+from models.gpt2 import GPT2Config
+from models.language_model import train_graph
 
 def step():
     return train_graph(GPT2Config(vocab_size=23, context=8, layers=1, heads=2, width=12, dropout=0.1), 2, 8)

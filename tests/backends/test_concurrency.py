@@ -13,7 +13,8 @@ import gc, os, signal, sys, threading
 from pathlib import Path
 import numpy as np
 import euler_ir as ei
-from models.gpt2 import GPT2Config, train_graph
+from models.gpt2 import GPT2Config
+from models.language_model import train_graph
 
 CONFIG = GPT2Config(vocab_size=61, context=16, layers=2, heads=2, width=24)
 GRAPH = train_graph(CONFIG, 2, 16)

@@ -7,6 +7,7 @@ import euler_ir as ei
 from euler_ir import interpreter, optim
 from euler_ir.widen import in_f64
 from models.gpt2 import GPT2, GPT2Config
+from models.language_model import WholeTexts
 
 CONFIG = GPT2Config(vocab_size=67, context=24, layers=2, heads=3, width=48)
 
@@ -17,7 +18,7 @@ def problem():
     model = GPT2(CONFIG)
     with ei.Graph("gradients") as graph:
         tokens, targets = ei.input("tokens", (3, 24), ei.i32), ei.input("targets", (3, 24), ei.i32)
-        loss = ei.cross_entropy(model.logits(model(tokens)), targets).mean()
+        loss = ei.cross_entropy(model.logits(model(tokens, WholeTexts(24))), targets).mean()
         gradients = optim.gradients(loss)
         ei.output(loss=loss, **{parameter.name: gradient for parameter, gradient in gradients.items()})
     state = ei.initial_state(graph, seed=1)

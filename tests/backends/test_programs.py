@@ -13,7 +13,8 @@ import euler_ir as ei
 from euler_ir import interpreter, optim
 from euler_ir.pages import allocate_pages
 from euler_ir.plan.memory import check_memory
-from models.gpt2 import PRESETS, GPT2Config, train_graph
+from models.gpt2 import PRESETS, GPT2Config
+from models.language_model import train_graph
 
 CONFIG = GPT2Config(vocab_size=61, context=16, layers=2, heads=2, width=24)
 

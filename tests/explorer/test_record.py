@@ -19,7 +19,8 @@ from euler_ir.inspect.profile import profile
 from euler_ir.inspect.user_graph import load_graph
 from euler_ir.plan.work import work_of
 from euler_ir.text import parse_graph
-from models.gpt2 import GPT2Config, train_graph
+from models.gpt2 import GPT2Config
+from models.language_model import train_graph
 
 ROOT = Path(__file__).parents[2]
 MLP = f"{ROOT / 'examples' / 'mlp.py'}:train_graph"

@@ -14,7 +14,8 @@ from euler_ir.rebuild import Rebuild
 from euler_ir.text import parse_graph, print_graph
 from euler_ir.text.printer import value_names
 from euler_ir.verify import verify
-from models.gpt2 import PRESETS, train_graph
+from models.gpt2 import PRESETS
+from models.language_model import train_graph
 
 
 def module_of(path, source):

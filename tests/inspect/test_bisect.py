@@ -14,7 +14,8 @@ from euler_ir.loops import lower
 from euler_ir.loops.kernel import Compute
 from euler_ir.passes import PIPELINE
 from euler_ir.plan import build
-from models.gpt2 import GPT2Config, train_graph
+from models.gpt2 import GPT2Config
+from models.language_model import train_graph
 
 
 def deep_graph():

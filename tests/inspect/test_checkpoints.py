@@ -6,10 +6,10 @@ import pytest
 
 from euler_ir.cli import main
 from models import training
-from models.checkpoint import Checkpoint
+from models.training.checkpoint import Checkpoint
 from models.gpt2 import PRESETS, GPT2Config
-from models.run import TrainingRun
-from models.training import Settings
+from models.training.run import TrainingRun
+from models.training.trainer import Settings
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,8 @@ def trained(tmp_path_factory):
         TrainingRun.start(folder / "run", settings, "reference").train()
     checkpoint = folder / "run" / "latest.safetensors"
     (folder / "tiny.py").write_text(
-        "from models.gpt2 import GPT2Config, train_graph\n\n\n"
+        "from models.gpt2 import GPT2Config\n"
+        "from models.language_model import train_graph\n\n\n"
         f"def step():\n    return train_graph({Checkpoint.load(checkpoint).config!r}, 2, 8)\n"
     )
     return f"{folder / 'tiny.py'}:step", checkpoint

@@ -15,7 +15,8 @@ from euler_ir.inspect.numerics.compare import compare
 from euler_ir.passes import PIPELINE
 from euler_ir.passes.cse import MergeEqual
 from euler_ir.testing import random_graph
-from models.gpt2 import GPT2Config, train_graph
+from models.gpt2 import GPT2Config
+from models.language_model import train_graph
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from euler_ir.inspect.history import FATES, History
 from euler_ir.passes.instruments import Snapshots
 from euler_ir.testing.random_graphs import random_graph
 from euler_ir.text.printer import op_text, value_names
-from models.gpt2 import GPT2Config, train_graph
+from models.gpt2 import GPT2Config
+from models.language_model import train_graph
 
 MLP = f"{Path(__file__).parents[2] / 'examples' / 'mlp.py'}:train_graph"
 

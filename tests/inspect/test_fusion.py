@@ -17,7 +17,8 @@ from euler_ir.passes.fuse import Fuse
 from euler_ir.passes.refusals import REASONS
 from euler_ir.testing.random_graphs import random_graph
 from euler_ir.text.printer import value_names
-from models.gpt2 import PRESETS, GPT2Config, evaluation_graph, train_graph
+from models.gpt2 import PRESETS, GPT2Config
+from models.language_model import evaluation_graph, train_graph
 from tests.loops.recording import random_arrays, record
 from tests.passes.training_step import step
 

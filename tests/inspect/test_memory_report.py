@@ -16,7 +16,8 @@ from euler_ir.passes.cost import cost
 from euler_ir.passes.refusals import REASONS
 from euler_ir.plan.plan import CopyStep
 from euler_ir.testing.random_graphs import random_graph
-from models.gpt2 import GPT2Config, train_graph
+from models.gpt2 import GPT2Config
+from models.language_model import train_graph
 from tests.passes.training_step import step
 
 MLP = f"{Path(__file__).parents[2] / 'examples' / 'mlp.py'}:train_graph"

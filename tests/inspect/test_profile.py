@@ -18,7 +18,8 @@ from euler_ir.inspect.find import find_value
 from euler_ir.inspect.profile import GROUPINGS, Profile, TaskTime, profile
 from euler_ir.plan.plan import KernelStep, Origin
 from euler_ir.plan.work import Work
-from models.gpt2 import GPT2Config, train_graph
+from models.gpt2 import GPT2Config
+from models.language_model import train_graph
 
 MLP = f"{Path(__file__).parents[2] / 'examples' / 'mlp.py'}:train_graph"
 CEILINGS = Ceilings(threads=2, fma=100.0, read=10.0, triad=8.0)

@@ -17,7 +17,8 @@ from euler_ir.inspect.numerics.reduce import reduce
 from euler_ir.interpreter import run
 from euler_ir.text import parse_graph
 from euler_ir.verify import verify
-from models.gpt2 import GPT2Config, train_graph
+from models.gpt2 import GPT2Config
+from models.language_model import train_graph
 
 
 def case_of(graph):

@@ -19,7 +19,8 @@ from euler_ir.inspect.where import where
 from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MadeOperand, MatmulStep
 from euler_ir.testing.random_graphs import random_graph
 from euler_ir.text.printer import value_names
-from models.gpt2 import GPT2Config, train_graph
+from models.gpt2 import GPT2Config
+from models.language_model import train_graph
 from tests.loops.recording import record
 from tests.passes.training_step import step
 

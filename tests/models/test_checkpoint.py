@@ -7,10 +7,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import euler_ir as ei
-from models.bpe import Tokenizer
-from models.checkpoint import Checkpoint
 from models.files import remove_stale_temporaries
-from models.gpt2 import GPT2, GPT2Config, evaluation_graph, train_graph
+from models.gpt2 import GPT2, GPT2Config
+from models.language_model import evaluation_graph, train_graph
+from models.tokenizer.bpe import Tokenizer
+from models.training.checkpoint import Checkpoint
 
 CONFIG = GPT2Config(vocab_size=300, context=8, layers=1, heads=2, width=8)
 

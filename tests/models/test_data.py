@@ -3,9 +3,10 @@ import struct
 import numpy as np
 import pytest
 
-from models.bpe import Tokenizer
-from models.data import IGNORED_LABEL, Batches, read_corpus, split_corpus, validation_windows
-from models.token_files import HEADER, check_token_ids, read_token_file, write_token_file
+from models.data.batches import IGNORED_LABEL, Batches, validation_windows
+from models.data.corpus import read_corpus, split_corpus
+from models.data.token_files import HEADER, check_token_ids, read_token_file, write_token_file
+from models.tokenizer.bpe import Tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import euler_ir as ei
-from models.bpe import Tokenizer
-from models.checkpoint import Checkpoint
-from models.gpt2 import GPT2Config, evaluation_graph
+from models.gpt2 import GPT2Config
+from models.language_model import evaluation_graph
+from models.tokenizer.bpe import Tokenizer
+from models.training.checkpoint import Checkpoint
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -6,15 +6,16 @@ from test_gpt2 import MICRO, TINY, assert_close, micro_config, micro_state
 
 import euler_ir as ei
 from euler_ir.plan.plan import CopyStep
-from models import generation
-from models.generation import Predictor, decode_graph, prefill_graph
-from models.gpt2 import evaluation_graph
+from models.generation import predictor
+from models.generation.cache import decode_graph, prefill_graph
+from models.generation.predictor import Predictor
+from models.language_model import evaluation_graph
 
 
 @pytest.fixture(autouse=True)
 def small_rooms(monkeypatch):
     """Rooms so small that even a micro model changes them."""
-    monkeypatch.setattr(generation, "SMALLEST_ROOM", 4)
+    monkeypatch.setattr(predictor, "SMALLEST_ROOM", 4)
 
 
 def lively_state(config):

@@ -9,10 +9,10 @@ from safetensors.numpy import load_file
 
 import euler_ir as ei
 from euler_ir import optim
-from models import gpt2
-from models.data import IGNORED_LABEL
-from models.generation import prefill_graph
+from models.data.batches import IGNORED_LABEL
+from models.generation.cache import prefill_graph
 from models.gpt2 import GPT2, PRESETS, GPT2Config
+from models.language_model import WholeTexts, accumulation_graphs, evaluation_graph, train_graph
 
 MICRO = Path(__file__).parents[1] / "data" / "gpt2_micro"
 TINY = GPT2Config(vocab_size=13, context=8, layers=2, heads=2, width=8)
@@ -51,7 +51,7 @@ def test_logits_hidden_states_and_gradients_are_those_of_transformers(backend):
         hidden = []
         for block in model.h:
             block.forward = recorded(block.forward, hidden)
-        features = model(tokens)
+        features = model(tokens, WholeTexts(x.shape[1]))
         logits = model.logits(features)
         losses = ei.cross_entropy(logits, labels, ignore_index=IGNORED_LABEL)
         loss = losses.sum() / ei.not_equal(labels, IGNORED_LABEL).sum().cast(ei.f32)
@@ -77,7 +77,7 @@ def recorded(forward, inputs):
 def test_twenty_steps_of_adamw_are_those_of_torch(backend):
     expected = np.load(MICRO / "adamw_20_steps.npz")
     batches = expected["batches"]
-    graph = gpt2.train_graph(micro_config(), batches.shape[1], batches.shape[2] - 1)
+    graph = train_graph(micro_config(), batches.shape[1], batches.shape[2] - 1)
     state = micro_state(graph)
     step = ei.compile(graph, backend=backend)
     results = [
@@ -120,7 +120,7 @@ def test_presets_have_the_published_number_of_parameters(preset, count):
 
 
 def test_parameters_begin_as_in_gpt2():
-    state = ei.initial_state(gpt2.evaluation_graph(PRESETS["nano"], 1, 128))
+    state = ei.initial_state(evaluation_graph(PRESETS["nano"], 1, 128))
     for name, array in state.items():
         if name.endswith("bias"):
             assert not array.any(), name
@@ -146,8 +146,8 @@ def ragged_batches():
 def test_accumulation_gives_the_mean_over_all_targets_of_the_step(backend, micro_steps):
     tokens, targets = ragged_batches()
     rate = np.float32(1e-2)
-    whole = gpt2.train_graph(TINY, 8, 8)
-    accumulate, apply = gpt2.accumulation_graphs(TINY, 8 // micro_steps, 8)
+    whole = train_graph(TINY, 8, 8)
+    accumulate, apply = accumulation_graphs(TINY, 8 // micro_steps, 8)
     expected_state = ei.initial_state(whole)
     state = ei.initial_state(accumulate, apply)
     run, run_accumulate, run_apply = (ei.compile(graph, backend=backend) for graph in (whole, accumulate, apply))
@@ -163,7 +163,7 @@ def test_accumulation_gives_the_mean_over_all_targets_of_the_step(backend, micro
 
 
 def test_a_step_without_any_target_changes_nothing_but_decay(backend):
-    graph = gpt2.train_graph(TINY, 1, 8, weight_decay=0.0)
+    graph = train_graph(TINY, 1, 8, weight_decay=0.0)
     state = ei.initial_state(graph)
     before = state.copy()
     targets = np.full((1, 8), IGNORED_LABEL, np.int32)
@@ -190,7 +190,7 @@ def test_logits_of_a_position_depend_on_nothing_behind_it(backend):
 def test_dropout_acts_in_training_only_and_changes_with_the_draw(backend):
     config = GPT2Config(13, 8, 1, 2, 8, dropout=0.5)
     tokens, targets = ragged_batches()
-    train, evaluate = gpt2.train_graph(config, 8, 8), gpt2.evaluation_graph(config, 8, 8)
+    train, evaluate = train_graph(config, 8, 8), evaluation_graph(config, 8, 8)
     assert [value.op.attributes["name"] for value in evaluate.inputs] == ["tokens", "targets"]
     run = ei.compile(train, backend=backend)
 
@@ -214,4 +214,4 @@ def test_sizes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="at least 1"):
         GPT2Config(512, 0, 4, 4, 8)
     with pytest.raises(ValueError, match="9 tokens is more than the 8 positions"):
-        gpt2.evaluation_graph(TINY, 1, 9)
+        evaluation_graph(TINY, 1, 9)

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 
 import euler_ir as ei
-from models.bpe import Tokenizer
-from models.generation import Text
-from models.gpt2 import GPT2Config, evaluation_graph
-from models.sampling import Sampler, Sampling, probabilities
+from models.generation.predictor import Text
+from models.generation.sampling import Sampler, Sampling, probabilities
+from models.gpt2 import GPT2Config
+from models.language_model import evaluation_graph
+from models.tokenizer.bpe import Tokenizer
 
 GOLDEN = np.log([0.5, 0.41, 0.09])
 

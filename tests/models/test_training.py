@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models import training
-from models.bpe import Tokenizer
-from models.checkpoint import Checkpoint
-from models.gpt2 import PRESETS, GPT2Config
-from models.metrics import MetricsFile, read_metrics
-from models.run import Interruption, TrainingRun
-from models.training import Diverged, Settings, Trainer
+from models.architectures import PRESETS
+from models.gpt2 import GPT2Config
+from models.tokenizer.bpe import Tokenizer
+from models.training.checkpoint import Checkpoint
+from models.training.metrics import MetricsFile, read_metrics
+from models.training.run import Interruption, TrainingRun
+from models.training.trainer import LEARNING_RATES, Diverged, Settings, Trainer
 
 ROOT = Path(__file__).parents[2]
 TINY = GPT2Config(300, 8, layers=1, heads=2, width=8)
@@ -29,8 +29,9 @@ TINY = GPT2Config(300, 8, layers=1, heads=2, width=8)
 # The example, with a model small enough to train in a test.
 PROGRAM = f"""
 import runpy, sys
-from models.gpt2 import PRESETS, GPT2Config
-from models.training import LEARNING_RATES
+from models.architectures import PRESETS
+from models.gpt2 import GPT2Config
+from models.training.trainer import LEARNING_RATES
 PRESETS["tiny"], LEARNING_RATES["tiny"] = {TINY!r}, 1e-2
 sys.argv[0] = "gpt2_train.py"
 runpy.run_path({str(ROOT / "examples" / "gpt2_train.py")!r}, run_name="__main__")
@@ -40,7 +41,7 @@ runpy.run_path({str(ROOT / "examples" / "gpt2_train.py")!r}, run_name="__main__"
 @pytest.fixture(autouse=True)
 def tiny_preset(monkeypatch):
     monkeypatch.setitem(PRESETS, "tiny", TINY)
-    monkeypatch.setitem(training.LEARNING_RATES, "tiny", 1e-2)
+    monkeypatch.setitem(LEARNING_RATES, "tiny", 1e-2)
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from euler_ir.loops.verify import verify_kernel
 from euler_ir.passes import Fuse
 from euler_ir.passes.pipeline import optimize
 from euler_ir.plan.plan import AttentionStep
-from models.gpt2 import PRESETS, train_graph
+from models.gpt2 import PRESETS
+from models.language_model import train_graph
 
 
 def nests(build):

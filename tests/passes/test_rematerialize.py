@@ -10,7 +10,8 @@ from euler_ir.initializers import Normal
 from euler_ir.passes import PIPELINE, PassManager, Rematerialize
 from euler_ir.plan.memory import check_memory
 from euler_ir.verify import verify
-from models.gpt2 import GPT2Config, train_graph
+from models.gpt2 import GPT2Config
+from models.language_model import train_graph
 
 
 def mlp(layers=6, width=32, batch=64):

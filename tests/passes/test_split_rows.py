@@ -12,7 +12,8 @@ from euler_ir.initializers import Normal
 from euler_ir.passes import PIPELINE, Decompose, MergeEqual, RemoveDead, SplitRows
 from euler_ir.plan.memory import check_memory
 from euler_ir.verify import verify
-from models.gpt2 import PRESETS, GPT2Config, evaluation_graph, train_graph
+from models.gpt2 import PRESETS, GPT2Config
+from models.language_model import evaluation_graph, train_graph
 
 WIDTH, CLASSES, IGNORED = 8, 96, -1
 

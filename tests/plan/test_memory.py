@@ -10,7 +10,8 @@ import euler_ir as ei
 from euler_ir import compiler
 from euler_ir.plan.memory import ALIGNMENT, Lifetime, assign_offsets, check_memory, lower_bound
 from euler_ir.plan.plan import CopyStep
-from models.gpt2 import PRESETS, evaluation_graph, train_graph
+from models.gpt2 import PRESETS
+from models.language_model import evaluation_graph, train_graph
 
 LIFETIMES = st.lists(
     st.builds(

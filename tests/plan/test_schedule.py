@@ -8,7 +8,8 @@ import euler_ir as ei
 from euler_ir.compiler import lower
 from euler_ir.plan import build
 from euler_ir.plan.schedule import Task, dependencies, schedule
-from models.gpt2 import GPT2Config, train_graph
+from models.gpt2 import GPT2Config
+from models.language_model import train_graph
 
 
 @st.composite

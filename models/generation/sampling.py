@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.bpe import StreamDecoder
-from models.generation import Predictor
+from models.generation.predictor import Predictor
+from models.tokenizer.bpe import StreamDecoder
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,17 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from models.bpe import Tokenizer
-from models.checkpoint import Checkpoint
-from models.data import read_corpus, split_corpus
+from models.architectures import PRESETS
+from models.data.corpus import read_corpus, split_corpus
+from models.data.token_files import read_token_file, write_token_file
 from models.files import remove_stale_temporaries
-from models.gpt2 import GPT2, PRESETS
-from models.loss_curve import draw_loss_curve
-from models.metrics import MetricsFile, read_metrics
-from models.progress import Progress, duration
-from models.sampling import Sampler
-from models.token_files import read_token_file, write_token_file
-from models.training import Diverged, Settings, Trainer
+from models.generation.sampling import Sampler
+from models.tokenizer.bpe import Tokenizer
+from models.training.checkpoint import Checkpoint
+from models.training.loss_curve import draw_loss_curve
+from models.training.metrics import MetricsFile, read_metrics
+from models.training.progress import Progress, duration
+from models.training.trainer import Diverged, Settings, Trainer
 
 SAMPLE_TOKENS = 120
 
@@ -150,7 +150,7 @@ class TrainingRun:
         settings, tokenizer = self.settings, self.checkpoint.tokenizer
         passes = settings.steps * settings.tokens_per_step / len(self._train_tokens)
         lines = [
-            f"GPT-2 {settings.preset}: {GPT2(self.checkpoint.config).parameter_count():,} parameters, "
+            f"GPT-2 {settings.preset}: {self.checkpoint.config.build().parameter_count():,} parameters, "
             f"byte-level BPE vocabulary of {tokenizer.vocab_size} tokens",
             f"{settings.corpus}: {len(self._train_tokens):,} tokens to train on, {len(self._validation_tokens):,} for "
             f"validation; {settings.steps} steps of {settings.tokens_per_step:,} tokens are {passes:.1f} passes",

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from models.bpe_training import learn_merges
 from models.files import replacing
-from models.gpt2_vocabulary import BYTE_FROM_ID, ID_FROM_BYTE, read_gpt2_files
-from models.pretokenize import bytes_of, pieces, text_from
-from models.unicode_classes import UNICODE_VERSION
+from models.tokenizer.gpt2_vocabulary import BYTE_FROM_ID, ID_FROM_BYTE, read_gpt2_files
+from models.tokenizer.pretokenize import bytes_of, pieces, text_from
+from models.tokenizer.training import learn_merges
+from models.tokenizer.unicode_classes import UNICODE_VERSION
 
 END_OF_TEXT = "<|endoftext|>"
 FILE_FORMAT = "euler_ir byte-level BPE"

@@ -6,15 +6,15 @@ document, `checkpoint`, with everything else and a SHA-256 of it all.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import safetensors
 from safetensors.numpy import load_file, save
 
-from models.bpe import Tokenizer
+from models.architectures import config_of, document_of
 from models.files import replacing
-from models.gpt2 import GPT2Config
+from models.tokenizer.bpe import Tokenizer
 
 FILE_FORMAT = "euler_ir training checkpoint"
 FILE_VERSION = 1
@@ -33,7 +33,7 @@ class Checkpoint:
     """
 
     arrays: dict[str, np.ndarray]
-    config: GPT2Config
+    config: object
     tokenizer: Tokenizer
     step: int
     settings: dict
@@ -47,7 +47,7 @@ class Checkpoint:
             "format": FILE_FORMAT,
             "version": FILE_VERSION,
             "step": self.step,
-            "config": asdict(self.config),
+            "config": document_of(self.config),
             "settings": self.settings,
             "progress": self.progress,
             "tokenizer": {
@@ -86,7 +86,7 @@ class Checkpoint:
         tokenizer = Tokenizer([tuple(merge) for merge in saved["merges"]], saved["special_tokens"])
         if tokenizer.fingerprint != saved["fingerprint"]:
             raise ValueError(f"{path} was written for another way of splitting text. Use the program that wrote it.")
-        config = GPT2Config(**document["config"])
+        config = config_of(document["config"])
         return cls(arrays, config, tokenizer, document["step"], document["settings"], document["progress"])
 
     def restore(self, state):

@@ -6,8 +6,8 @@ import numpy as np
 
 import euler_ir as ei
 from euler_ir.quantization import quantize_weights
-from models.data import IGNORED_LABEL, validation_windows
-from models.gpt2 import evaluation_graph
+from models.data.batches import IGNORED_LABEL, validation_windows
+from models.language_model import evaluation_graph
 
 # Bounds the time that validation takes on a large corpus; the first 64 batches hold 131,072 tokens of nano's.
 MAX_BATCHES = 64

@@ -8,10 +8,11 @@ import numpy as np
 
 import euler_ir as ei
 from euler_ir import optim
-from models.data import Batches
-from models.evaluation import Evaluation
-from models.gpt2 import PRESETS, accumulation_graphs, train_graph
-from models.token_files import check_token_ids
+from models.architectures import PRESETS
+from models.data.batches import Batches
+from models.data.token_files import check_token_ids
+from models.language_model import accumulation_graphs, train_graph
+from models.training.evaluation import Evaluation
 
 LEARNING_RATES = {"nano": 4e-3, "small": 1e-3, "124M": 6e-4, "355M": 3e-4, "774M": 2.5e-4, "1558M": 2e-4}
 """Peak learning rate of each preset: measured for nano, from 124M on those of Brown et al. (arXiv:2005.14165, 2.1)."""

@@ -7,7 +7,7 @@ places where its pair stands: over a whole training the work is proportional to 
 from collections import Counter, defaultdict
 from heapq import heapify, heappop, heappush
 
-from models.gpt2_vocabulary import ID_FROM_BYTE
+from models.tokenizer.gpt2_vocabulary import ID_FROM_BYTE
 
 EDGE = -1
 

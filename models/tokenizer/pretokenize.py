@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from models.unicode_classes import SPACE, class_table
+from models.tokenizer.unicode_classes import SPACE, class_table
 
 BLOCK_CHARACTERS = 1 << 20
 SAFE_CUT = re.compile(r"\S[ \n]")

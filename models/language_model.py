@@ -1,0 +1,118 @@
+"""What every language model here offers, and the graphs that train and evaluate one, whatever its architecture.
+
+A config is a frozen dataclass of sizes. It has `architecture`, the name that checkpoints keep, `vocab_size`, `context`,
+`layers`, `width`, `dropout`, and `build()`, which gives the model.
+"""
+
+import euler_ir as ei
+from euler_ir import nn, optim
+from models.data.batches import IGNORED_LABEL
+
+
+class WholeTexts:
+    """How tokens stand to each other where each row is one text from its first token on: all before is seen.
+
+    This is the interface of all such classes; a model asks them alone where its tokens are and what they see.
+    """
+
+    def __init__(self, length):
+        self.length = length
+
+    def at_positions(self, table):
+        """Rows of `table` [context, ...] at each token's position: [T, ...] or [batch, T, ...]."""
+        return table[: self.length]
+
+    def attention(self, path, query, key, value):
+        """Each token's attention to what it sees: [batch, heads, T, head width] to the same.
+
+        `path` names the layer. `key` and `value` may have fewer heads than `query`: as many queries in turn share one.
+        """
+        return ei.attention(query, key, value, causal=True)
+
+
+class LanguageModel(nn.Module):
+    """Base of the models: token ids, integer [batch, T], to features [batch, T, width], and from there to logits."""
+
+    def forward(self, tokens, sequence, randomness=()):
+        """Features of `tokens`, which stand to each other as `sequence` (see `WholeTexts`) says.
+
+        `randomness`, a pair (seed, draw) of 0-d integers, switches dropout on.
+        """
+        raise NotImplementedError
+
+    def logits(self, features):
+        """Logits [..., vocab_size], of the token that follows, of features [..., width]."""
+        raise NotImplementedError
+
+    def losses(self, features, targets):
+        """Negative log-likelihood of `targets`, i32[batch, T]: f32[batch, T], 0 where they are IGNORED_LABEL."""
+        return ei.cross_entropy(self.logits(features), targets, ignore_index=IGNORED_LABEL)
+
+    def training_losses(self, features, targets):
+        """What training minimises, of the shape of `losses`."""
+        return self.losses(features, targets)
+
+
+def _summed_loss(config, batch, context, training):
+    """The loss of the current graph's targets, summed, and how many targets count (both 0-d)."""
+    if context > config.context:
+        raise ValueError(f"A context of {context} tokens is more than the {config.context} positions of the model.")
+    tokens = ei.input("tokens", (batch, context), ei.i32)
+    targets = ei.input("targets", (batch, context), ei.i32)
+    randomness = ()
+    if training and config.dropout:
+        randomness = (ei.input("seed", (), ei.i64), ei.input("draw", (), ei.i64))
+    model = config.build()
+    features = model(tokens, WholeTexts(context), randomness)
+    losses = model.training_losses(features, targets) if training else model.losses(features, targets)
+    return ei.sum(losses), ei.sum(ei.not_equal(targets, IGNORED_LABEL))
+
+
+def train_graph(config, batch, context, betas=(0.9, 0.95), epsilon=1e-8, weight_decay=0.1, max_norm=1.0):
+    """One whole training step as a graph.
+
+    Inputs: `tokens` and `targets`, i32[batch, context]; `learning_rate`, f32[]; with dropout also `seed` and `draw`,
+    i64[], of which `draw` must differ from call to call. Outputs: `loss`, f32[], the mean over targets that are not
+    IGNORED_LABEL; `gradient_norm`, f64[], before clipping to `max_norm`; `gradient_norms`, f64[parameters].
+    """
+    with ei.Graph("train") as graph:
+        total, count = _summed_loss(config, batch, context, training=True)
+        loss = total / ei.maximum(count, 1).cast(ei.f32)
+        _apply(optim.gradients(loss), loss, betas, epsilon, weight_decay, max_norm)
+    return graph
+
+
+def accumulation_graphs(config, batch, context, betas=(0.9, 0.95), epsilon=1e-8, weight_decay=0.1, max_norm=1.0):
+    """A training step over several batches, as two graphs that share a State: (accumulate, apply).
+
+    Call `accumulate` with `tokens` and `targets` (and `seed` and `draw`) for each batch, then `apply` once with
+    `learning_rate`. Loss and gradient are means over all targets of the step, however they are spread over the
+    batches. Inputs and outputs are those of `train_graph`, shared between the two.
+    """
+    with ei.Graph("accumulate") as accumulate:
+        total, count = _summed_loss(config, batch, context, training=True)
+        loss_sum = ei.state("accumulator.loss", (), dtype=ei.f64)
+        ei.update(loss_sum, loss_sum + total.cast(ei.f64))
+        optim.accumulate(optim.gradients(total), count)
+    with ei.Graph("apply") as apply:
+        gradients, count = optim.accumulated([parameter.value for parameter in config.build().parameters()])
+        loss_sum = ei.state("accumulator.loss", (), dtype=ei.f64)
+        ei.update(loss_sum, ei.zeros((), ei.f64))
+        loss = (loss_sum / ei.maximum(count, 1.0)).cast(ei.f32)
+        _apply(gradients, loss, betas, epsilon, weight_decay, max_norm)
+    return accumulate, apply
+
+
+def _apply(gradients, loss, betas, epsilon, weight_decay, max_norm):
+    learning_rate = ei.input("learning_rate", ())
+    clipped, norm = optim.clip_by_global_norm(gradients, max_norm)
+    optim.AdamW(learning_rate, betas, epsilon, weight_decay).step(clipped)
+    ei.output(loss=loss, gradient_norm=norm, gradient_norms=optim.gradient_norms(gradients))
+
+
+def evaluation_graph(config, batch, context):
+    """Inputs `tokens` and `targets`, i32[batch, context]. Outputs the summed `loss`, f32[], and `count`, i64[]."""
+    with ei.Graph("evaluate") as graph:
+        total, count = _summed_loss(config, batch, context, training=False)
+        ei.output(loss=total, count=count)
+    return graph
