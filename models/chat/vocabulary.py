@@ -1,0 +1,51 @@
+"""A pretrained model and its tokenizer with room for the tokens of a chat."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from models.chat.conversation import CHAT_TOKENS
+from models.tokenizer.bpe import Tokenizer
+
+JITTER = 0.1
+"""How far new rows spread around the mean, as a share of how far the old ones do."""
+
+# Keeps these random numbers apart from any others drawn from the user's seed.
+_VOCABULARY_STREAM = 0x766F636162
+
+
+def with_chat_tokens(config, tokenizer, parameters, seed=0):
+    """(config, tokenizer, parameters) with CHAT_TOKENS; those that the tokenizer has already stay what they are.
+
+    `parameters` are arrays by name. Old ids keep their meaning and their rows. A new row is the mean of the old ones,
+    where a model is not surprised by it (Hewitt, "Initializing New Word Embeddings", 2021), with a jitter that is a
+    function of the seed, so that no two tokens begin alike. Raises ValueError when the parameters are not the config's.
+    """
+    shapes = _shapes(config)
+    found = {name: array.shape for name, array in parameters.items()}
+    if found != shapes:
+        differing = sorted(name for name in shapes.keys() | found.keys() if shapes.get(name) != found.get(name))
+        raise ValueError(f"The parameters are not those of {config}: {', '.join(differing[:5])} differ.")
+    known = tokenizer.vocab_size
+    missing = [token for token in CHAT_TOKENS if token not in tokenizer.special_tokens]
+    grown = Tokenizer(tokenizer.merges, [*tokenizer.special_tokens, *missing])
+    # A model may have more rows than its tokenizer has ids.
+    wider = replace(config, vocab_size=max(config.vocab_size, grown.vocab_size))
+    random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(_VOCABULARY_STREAM,))))
+    taken = {}
+    for name, changed in _shapes(replace(config, vocab_size=config.vocab_size + 1)).items():
+        taken[name] = parameters[name].copy()
+        for axis in np.flatnonzero(np.not_equal(changed, shapes[name])):
+            taken[name] = _grown(taken[name], axis, known, wider.vocab_size, random)
+    return wider, grown, taken
+
+
+def _grown(array, axis, known, count, random):
+    rows = np.moveaxis(array, axis, 0)
+    old = rows[:known].astype(np.float64)
+    new = old.mean(axis=0) + JITTER * old.std(axis=0) * random.standard_normal((count - known, *old.shape[1:]))
+    return np.ascontiguousarray(np.moveaxis(np.concatenate([rows[:known], new.astype(array.dtype)]), 0, axis))
+
+
+def _shapes(config):
+    return {name: parameter.shape for name, parameter in config.build().named_parameters()}
