@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save
 
 from models.architectures import config_of, document_of
 from models.files import replacing
+from models.named_tensors import check_tensors
 from models.tokenizer.bpe import Tokenizer
 
 FILE_FORMAT = "euler_ir training checkpoint"
@@ -95,21 +96,17 @@ class Checkpoint:
         Raises ValueError, naming them, when one is missing here, unexpected there, or of another type.
         """
         wanted = {name for name in state if not name.startswith(TRANSIENT)}
-        problems = [f"missing {name}" for name in sorted(wanted - self.arrays.keys())]
-        problems += [f"unexpected {name}" for name in sorted(self.arrays.keys() - wanted)]
-        for name in sorted(wanted & self.arrays.keys()):
-            here, there = self.arrays[name], state[name]
-            if (here.dtype, here.shape) != (there.dtype, there.shape):
-                problems.append(f"{name} is {here.dtype}{list(here.shape)}, not {there.dtype}{list(there.shape)}")
-        if problems:
-            shown = "; ".join(problems[:5]) + ("; ..." if len(problems) > 5 else "")
-            raise ValueError(f"The checkpoint does not fit the model, in {len(problems)} places: {shown}.")
+        check_tensors(_types(self.arrays), _types({name: state[name] for name in wanted}), "The checkpoint")
         for name in wanted:
             state[name] = self.arrays[name]
 
     def restore_parameters(self, state):
         """Copy only what `state` asks for, such as the parameters without the optimiser. Raises as `restore`."""
         replace(self, arrays={name: array for name, array in self.arrays.items() if name in state}).restore(state)
+
+
+def _types(arrays):
+    return {name: f"{array.dtype}{list(array.shape)}" for name, array in arrays.items()}
 
 
 def _checksum(document, arrays):

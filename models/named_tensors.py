@@ -1,0 +1,33 @@
+"""Whether tensors that come by name, as from a file, are those that a model has."""
+
+SHOWN = 8
+"""Names of a kind that a message lists; it counts the rest."""
+
+
+def check_tensors(found, wanted, source):
+    """Raise ValueError unless two mappings from name to shape are equal.
+
+    The message begins with `source`, words for what was found, and lists what is missing, unexpected and misshaped. In
+    place of shapes there may be any values that print well, such as types with their shapes.
+    """
+    kinds = {
+        "missing": sorted(wanted.keys() - found.keys()),
+        "unexpected": sorted(found.keys() - wanted.keys()),
+        "misshaped": [
+            f"{name} (is {_shown(found[name])}, should be {_shown(wanted[name])})"
+            for name in sorted(wanted.keys() & found.keys())
+            if found[name] != wanted[name]
+        ],
+    }
+    parts = [f"{len(items)} {kind}: {_listed(items)}" for kind, items in kinds.items() if items]
+    if parts:
+        raise ValueError(f"{source} does not fit the model: {'; '.join(parts)}.")
+
+
+def _shown(shape):
+    return list(shape) if isinstance(shape, tuple) else shape
+
+
+def _listed(items):
+    more = len(items) - SHOWN
+    return ", ".join(items[:SHOWN]) + (f", and {more} more" if more > 0 else "")
