@@ -1,4 +1,5 @@
 import os
+import signal
 import tempfile
 
 import pytest
@@ -13,7 +14,12 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """One cache a session, shared by the processes of `-n`: the user's own is neither read nor written."""
+    """Ctrl-C acts as in a terminal. One cache a session, shared by the processes of `-n`: the user's own is neither read
+    nor written.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # A script's background job ignores Ctrl-C, and so would every process that tests start and interrupt.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.option.threads is not None:
         os.environ[THREADS_VARIABLE] = config.option.threads
     if not hasattr(config, "workerinput"):
