@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from euler_ir.dtypes import accumulation_dtype, as_dtype, convert, f32, i64
-from euler_ir.errors import DTypeError, EulerError, GraphError, Location, user_location
+from euler_ir.errors import DTypeError, EulerError, GraphError, Location, did_you_mean, user_location
 from euler_ir.initializers import Initializer, Zeros
 from euler_ir.names import Names, derived_name
 from euler_ir.ops.definition import OPS, OpDefinition
@@ -75,7 +75,7 @@ class Value(TensorMethods):
         return f"<Value {self.name}: {self.type}>"
 
     def __reduce__(self):
-        return _value_named, (self.graph, self.name)
+        return Graph.value, (self.graph, self.name)
 
 
 class Op:
@@ -336,6 +336,15 @@ class Graph:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
+    def value(self, name: str) -> Value:
+        """The value of that name. Raises GraphError when there is none."""
+        for op in self.ops:
+            for value in op.results:
+                if value.name == name:
+                    return value
+        names = [value.name for op in self.ops for value in op.results]
+        raise GraphError(f"graph {self.name!r} has no value {name!r}", hint=did_you_mean(str(name), names))
+
     def leaves(self, kind: str) -> list[Value]:
         """The values of all ``kind`` ('input', 'parameter' or 'state') ops, in order."""
         return [value for value in self._leaves.values() if value.op.name == kind]
@@ -371,10 +380,6 @@ class Graph:
             if not wanted.isdisjoint(op.results):
                 wanted.update(op.operands)
         return [op for op in self.ops if not wanted.isdisjoint(op.results)]
-
-
-def _value_named(graph: Graph, name: str) -> Value:
-    return next(value for op in graph.ops for value in op.results if value.name == name)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -18,7 +18,10 @@ LEVELS = [
     {"initializers", "tensor", "absent"},
     {"ops"},
     {"graph", "names", "rebuild"},
-    {"builder", "state", "text", "verify", "interpreter", "graph_equality", "widen", "rounding", "gradient_samples"},
+    {
+        *("builder", "edit", "state", "text", "verify", "interpreter"),
+        *("graph_equality", "widen", "rounding", "gradient_samples"),
+    },
     {"autodiff"},
     {"passes", "nn", "optim", "quantization"},
     {"loops"},
