@@ -53,53 +53,78 @@ class LanguageModel(nn.Module):
         return self.losses(features, targets)
 
 
-def _summed_loss(config, batch, context, training):
-    """The loss of the current graph's targets, summed, and how many targets count (both 0-d)."""
-    if context > config.context:
-        raise ValueError(f"A context of {context} tokens is more than the {config.context} positions of the model.")
+def next_token(config, batch, context, training):
+    """The objective of pretraining: each token of a text, given all before it.
+
+    An objective declares the inputs of the current graph, of `batch` rows of `context` tokens, and gives (total, count,
+    measures): the loss summed over its examples, how many they are, and other sums over them by name, all 0-d. With
+    `training` it is what a step minimises, dropout included; else what evaluation reports.
+    """
     tokens = ei.input("tokens", (batch, context), ei.i32)
     targets = ei.input("targets", (batch, context), ei.i32)
-    randomness = ()
-    if training and config.dropout:
-        randomness = (ei.input("seed", (), ei.i64), ei.input("draw", (), ei.i64))
-    model = config.build()
-    features = model(tokens, WholeTexts(context), randomness)
+    model = model_for(config, context)
+    features = model(tokens, WholeTexts(context), dropout_inputs(config, training))
     losses = model.training_losses(features, targets) if training else model.losses(features, targets)
-    return ei.sum(losses), ei.sum(ei.not_equal(targets, IGNORED_LABEL))
+    return ei.sum(losses), ei.sum(ei.not_equal(targets, IGNORED_LABEL)), {}
 
 
-def train_graph(config, batch, context, betas=(0.9, 0.95), epsilon=1e-8, weight_decay=0.1, max_norm=1.0):
+def model_for(config, context):
+    """The model of `config`, for texts of `context` tokens. Raises ValueError when it has fewer positions."""
+    if context > config.context:
+        raise ValueError(f"A context of {context} tokens is more than the {config.context} positions of the model.")
+    return config.build()
+
+
+def dropout_inputs(config, training):
+    """The `randomness` of a model in the current graph: inputs `seed` and `draw`, i64[], where it is to drop anything."""
+    if not (training and config.dropout):
+        return ()
+    return ei.input("seed", (), ei.i64), ei.input("draw", (), ei.i64)
+
+
+def train_graph(
+    config, batch, context, betas=(0.9, 0.95), epsilon=1e-8, weight_decay=0.1, max_norm=1.0, objective=next_token
+):
     """One whole training step as a graph.
 
-    Inputs: `tokens` and `targets`, i32[batch, context]; `learning_rate`, f32[]; with dropout also `seed` and `draw`,
-    i64[], of which `draw` must differ from call to call. Outputs: `loss`, f32[], the mean over targets that are not
-    IGNORED_LABEL; `gradient_norm`, f64[], before clipping to `max_norm`; `gradient_norms`, f64[parameters].
+    Inputs: those of `objective`, as `tokens` and `targets`, i32[batch, context]; `learning_rate`, f32[]; with dropout
+    also `seed` and `draw`, i64[], of which `draw` must differ from call to call. Outputs: `loss`, f32[], the mean over
+    targets that are not IGNORED_LABEL; `gradient_norm`, f64[], before clipping to `max_norm`; `gradient_norms`,
+    f64[parameters]; and the means of the objective's measures, f32[].
     """
     with ei.Graph("train") as graph:
-        total, count = _summed_loss(config, batch, context, training=True)
-        loss = total / ei.maximum(count, 1).cast(ei.f32)
+        total, count, measures = objective(config, batch, context, training=True)
+        count = ei.maximum(count, 1).cast(ei.f32)
+        loss = total / count
         _apply(optim.gradients(loss), loss, betas, epsilon, weight_decay, max_norm)
+        ei.output(**{name: measure / count for name, measure in measures.items()})
     return graph
 
 
-def accumulation_graphs(config, batch, context, betas=(0.9, 0.95), epsilon=1e-8, weight_decay=0.1, max_norm=1.0):
+def accumulation_graphs(
+    config, batch, context, betas=(0.9, 0.95), epsilon=1e-8, weight_decay=0.1, max_norm=1.0, objective=next_token
+):
     """A training step over several batches, as two graphs that share a State: (accumulate, apply).
 
-    Call `accumulate` with `tokens` and `targets` (and `seed` and `draw`) for each batch, then `apply` once with
-    `learning_rate`. Loss and gradient are means over all targets of the step, however they are spread over the
-    batches. Inputs and outputs are those of `train_graph`, shared between the two.
+    Call `accumulate` with the objective's inputs (and `seed` and `draw`) for each batch, then `apply` once with
+    `learning_rate`. Loss, measures and gradient are means over all examples of the step, however they are spread over
+    the batches. Inputs and outputs are those of `train_graph`, shared between the two.
     """
     with ei.Graph("accumulate") as accumulate:
-        total, count = _summed_loss(config, batch, context, training=True)
-        loss_sum = ei.state("accumulator.loss", (), dtype=ei.f64)
-        ei.update(loss_sum, loss_sum + total.cast(ei.f64))
+        total, count, measures = objective(config, batch, context, training=True)
+        for name, value in {"loss": total, **measures}.items():
+            held = ei.state(f"accumulator.{name}", (), dtype=ei.f64)
+            ei.update(held, held + value.cast(ei.f64))
         optim.accumulate(optim.gradients(total), count)
     with ei.Graph("apply") as apply:
         gradients, count = optim.accumulated([parameter.value for parameter in config.build().parameters()])
-        loss_sum = ei.state("accumulator.loss", (), dtype=ei.f64)
-        ei.update(loss_sum, ei.zeros((), ei.f64))
-        loss = (loss_sum / ei.maximum(count, 1.0)).cast(ei.f32)
-        _apply(gradients, loss, betas, epsilon, weight_decay, max_norm)
+        means = {}
+        for name in ("loss", *measures):
+            held = ei.state(f"accumulator.{name}", (), dtype=ei.f64)
+            ei.update(held, ei.zeros((), ei.f64))
+            means[name] = (held / ei.maximum(count, 1.0)).cast(ei.f32)
+        _apply(gradients, means.pop("loss"), betas, epsilon, weight_decay, max_norm)
+        ei.output(**means)
     return accumulate, apply
 
 
@@ -110,9 +135,9 @@ def _apply(gradients, loss, betas, epsilon, weight_decay, max_norm):
     ei.output(loss=loss, gradient_norm=norm, gradient_norms=optim.gradient_norms(gradients))
 
 
-def evaluation_graph(config, batch, context):
-    """Inputs `tokens` and `targets`, i32[batch, context]. Outputs the summed `loss`, f32[], and `count`, i64[]."""
+def evaluation_graph(config, batch, context, objective=next_token):
+    """Inputs: those of `objective`. Outputs: the summed `loss`, f32[], `count`, i64[], and summed measures."""
     with ei.Graph("evaluate") as graph:
-        total, count = _summed_loss(config, batch, context, training=False)
-        ei.output(loss=total, count=count)
+        total, count, measures = objective(config, batch, context, training=False)
+        ei.output(loss=total, count=count, **measures)
     return graph
