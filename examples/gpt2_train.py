@@ -10,8 +10,9 @@ from pathlib import Path
 
 import euler_ir as ei
 from models.architectures import PRESETS
-from models.training.run import TrainingRun
-from models.training.trainer import Diverged, Settings
+from models.training.pretraining import resume_pretraining, start_pretraining
+from models.training.settings import PretrainingSettings
+from models.training.trainer import Diverged
 
 SHAKESPEARE = Path(__file__).resolve().parents[1] / "models" / "corpora" / "shakespeare.txt"
 SETTINGS = (
@@ -32,7 +33,7 @@ def positive(text):
 
 
 def parse_arguments(arguments):
-    defaults = Settings.for_preset(str(SHAKESPEARE))
+    defaults = PretrainingSettings.for_preset(str(SHAKESPEARE))
     parser = Parser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--corpus", help="UTF-8 text to learn from (default: the Shakespeare of this repository)")
     parser.add_argument("--preset", choices=PRESETS, help="size of the model (default: nano)")
@@ -58,9 +59,9 @@ def parse_arguments(arguments):
 def open_run(options):
     given = {name: getattr(options, name) for name in SETTINGS if getattr(options, name) is not None}
     if options.resume:
-        return TrainingRun.resume(options.out, given, options.device, options.threads)
-    settings = Settings.for_preset(**{"corpus": str(SHAKESPEARE), **given})
-    return TrainingRun.start(options.out, settings, options.device, options.threads)
+        return resume_pretraining(options.out, given, options.device, options.threads)
+    settings = PretrainingSettings.for_preset(**{"corpus": str(SHAKESPEARE), **given})
+    return start_pretraining(options.out, settings, options.device, options.threads)
 
 
 def main(arguments=None):
@@ -75,7 +76,7 @@ def main(arguments=None):
     except KeyboardInterrupt:
         print("Stopped before the first step; there is nothing to resume.", file=sys.stderr)
         return 130
-    print(run.description())
+    print(run.task.description())
     try:
         stopped_by = run.train(options.steps)
     except (Diverged, OSError, ei.EulerError) as error:

@@ -90,12 +90,12 @@ class Checkpoint:
         config = config_of(document["config"])
         return cls(arrays, config, tokenizer, document["step"], document["settings"], document["progress"])
 
-    def restore(self, state):
-        """Copy the arrays into `state`.
+    def restore(self, state, names=None):
+        """Copy the arrays into `state`: all that it has, or those of `names`.
 
         Raises ValueError, naming them, when one is missing here, unexpected there, or of another type.
         """
-        wanted = {name for name in state if not name.startswith(TRANSIENT)}
+        wanted = {name for name in (state if names is None else names) if not name.startswith(TRANSIENT)}
         check_tensors(_types(self.arrays), _types({name: state[name] for name in wanted}), "The checkpoint")
         for name in wanted:
             state[name] = self.arrays[name]

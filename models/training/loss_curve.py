@@ -19,8 +19,9 @@ def draw_loss_curve(records, path, title):
     if validated:
         steps, losses = [r["step"] for r in validated], [r["validation_loss"] for r in validated]
         axes.plot(steps, losses, marker="o", ms=4, label="validation")
+        bits = f" ({validated[-1]['bits_per_byte']:.3f} bits per byte)" if "bits_per_byte" in validated[-1] else ""
         axes.annotate(
-            f"{losses[-1]:.3f} ({validated[-1]['bits_per_byte']:.3f} bits per byte)",
+            f"{losses[-1]:.3f}{bits}",
             (steps[-1], losses[-1]),
             xytext=(-6, 10),
             textcoords="offset points",

@@ -33,17 +33,15 @@ class Progress:
         """Print text as it is, above the line."""
         self._console.print(Text(text))
 
-    def update(self, record):
-        """Show the record of a step, as in the log."""
+    def update(self, record, validation=None):
+        """Show the record of a step, as in the log, and what a validation after it found, in words."""
         for name in ("loss", "seconds"):
             self._means[name] = MEMORY * self._means.get(name, record[name]) + (1 - MEMORY) * record[name]
-        if "validation_loss" in record:
-            loss, bits = record["validation_loss"], record["bits_per_byte"]
-            self._validation = f"validation loss {loss:.3f}, {bits:.3f} bits per byte"
+        self._validation = validation or self._validation
         line = self._line(record)
         if self._console.is_terminal:
             self._live.update(Text(line))
-        if "validation_loss" in record or record["step"] == self._steps:
+        if validation or record["step"] == self._steps:
             self.say(line)
 
     def _line(self, record):

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from euler_ir.cli import main
-from models import training
+from models.architectures import PRESETS
+from models.gpt2 import GPT2Config
 from models.training.checkpoint import Checkpoint
-from models.gpt2 import PRESETS, GPT2Config
-from models.training.run import TrainingRun
-from models.training.trainer import Settings
+from models.training.pretraining import start_pretraining
+from models.training.settings import LEARNING_RATES, PretrainingSettings
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +19,10 @@ def trained(tmp_path_factory):
     (folder / "corpus.txt").write_text("To be, or not to be, that is the question. " * 60)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PRESETS, "tiny", GPT2Config(300, 8, layers=1, heads=2, width=8))
-        patch.setitem(training.LEARNING_RATES, "tiny", 1e-2)
+        patch.setitem(LEARNING_RATES, "tiny", 1e-2)
         options = {"steps": 2, "batch_size": 2, "vocab_size": 264, "validate_every": 2}
-        settings = Settings.for_preset(str(folder / "corpus.txt"), "tiny", **options)
-        TrainingRun.start(folder / "run", settings, "reference").train()
+        settings = PretrainingSettings.for_preset(str(folder / "corpus.txt"), "tiny", **options)
+        start_pretraining(folder / "run", settings, "reference").train()
     checkpoint = folder / "run" / "latest.safetensors"
     (folder / "tiny.py").write_text(
         "from models.gpt2 import GPT2Config\n"

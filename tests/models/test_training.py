@@ -20,8 +20,10 @@ from models.gpt2 import GPT2Config
 from models.tokenizer.bpe import Tokenizer
 from models.training.checkpoint import Checkpoint
 from models.training.metrics import MetricsFile, read_metrics
-from models.training.run import Interruption, TrainingRun
-from models.training.trainer import LEARNING_RATES, Diverged, Settings, Trainer
+from models.training.pretraining import Pretraining, resume_pretraining, start_pretraining
+from models.training.run import Interruption
+from models.training.settings import LEARNING_RATES, PretrainingSettings
+from models.training.trainer import Diverged, Trainer
 
 ROOT = Path(__file__).parents[2]
 TINY = GPT2Config(300, 8, layers=1, heads=2, width=8)
@@ -31,7 +33,7 @@ PROGRAM = f"""
 import runpy, sys
 from models.architectures import PRESETS
 from models.gpt2 import GPT2Config
-from models.training.trainer import LEARNING_RATES
+from models.training.settings import LEARNING_RATES
 PRESETS["tiny"], LEARNING_RATES["tiny"] = {TINY!r}, 1e-2
 sys.argv[0] = "gpt2_train.py"
 runpy.run_path({str(ROOT / "examples" / "gpt2_train.py")!r}, run_name="__main__")
@@ -52,13 +54,13 @@ def text_file(tmp_path, corpus):
 
 
 def settings(text_file, **given):
-    return Settings.for_preset(
+    return PretrainingSettings.for_preset(
         text_file, "tiny", **{"steps": 12, "batch_size": 2, "vocab_size": 280, "validate_every": 5, **given}
     )
 
 
 def start(folder, text_file, backend="reference", **given):
-    return TrainingRun.start(folder, settings(text_file, **given), backend)
+    return start_pretraining(folder, settings(text_file, **given), backend)
 
 
 def without_times(records):
@@ -67,7 +69,7 @@ def without_times(records):
 
 def assert_same_run(folder, other):
     first, second = (Checkpoint.load(path / "latest.safetensors") for path in (folder, other))
-    assert first.step == second.step and first.progress["best"] == second.progress["best"]
+    assert first.step == second.step and first.progress.get("best") == second.progress.get("best")
     assert first.arrays.keys() == second.arrays.keys()
     for name, array in first.arrays.items():
         assert array.tobytes() == second.arrays[name].tobytes(), name
@@ -99,7 +101,8 @@ def trainer(text, vocab_size=280, **given):
     tokens = tokenizer.encode_to_numpy(text)
     options = replace(settings("corpus.txt"), **given)
     config = replace(TINY, vocab_size=tokenizer.vocab_size, dropout=options.dropout)
-    return Trainer(options, config, tokenizer, tokens[:-300], tokens[-300:], "reference"), tokenizer, tokens[-300:]
+    task = Pretraining(options, config, tokenizer, tokens[:-300], tokens[-300:], "reference")
+    return Trainer(task, options), tokenizer, tokens[-300:]
 
 
 def test_validation_changes_nothing_and_is_the_same_each_time(corpus):
@@ -124,10 +127,10 @@ def test_accumulation_makes_the_steps_of_one_large_batch(corpus, monkeypatch):
     (whole, *_), (parts, *_) = trainer(corpus[:4000], batch_size=4), trainer(corpus[:4000], batch_size=2, accumulate=2)
 
     def joined(step, micro_step):
-        batches = [parts._inputs(step, micro) for micro in range(2)]
+        batches = [parts.task.inputs(step, micro) for micro in range(2)]
         return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
-    monkeypatch.setattr(whole, "_inputs", joined)
+    monkeypatch.setattr(whole.task, "inputs", joined)
     for step in range(5):
         expected, found = whole.step(step), parts.step(step)
         assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
@@ -137,7 +140,7 @@ def test_accumulation_makes_the_steps_of_one_large_batch(corpus, monkeypatch):
 
 def test_every_pass_of_every_step_sees_other_windows(corpus):
     trained, *_ = trainer(corpus[:4000], accumulate=2)
-    windows = {trained._inputs(step, micro)["tokens"].tobytes() for step in range(3) for micro in range(2)}
+    windows = {trained.task.inputs(step, micro)["tokens"].tobytes() for step in range(3) for micro in range(2)}
     assert len(windows) == 6
 
 
@@ -168,9 +171,9 @@ def test_a_stopped_run_continues_as_if_it_had_not_stopped(tmp_path, text_file, m
 
     monkeypatch.setattr(Trainer, "step", step)
     assert run.train() == signal.SIGINT and run.checkpoint.step == 3
-    run = TrainingRun.resume(tmp_path / "parts", backend=backend)
+    run = resume_pretraining(tmp_path / "parts", backend=backend)
     assert run.train() == signal.SIGTERM and run.checkpoint.step == 8
-    assert TrainingRun.resume(tmp_path / "parts", backend=backend).train() is None
+    assert resume_pretraining(tmp_path / "parts", backend=backend).train() is None
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
@@ -206,9 +209,9 @@ def test_a_run_killed_at_a_random_moment_continues_bit_for_bit(tmp_path, text_fi
 
 def test_a_finished_run_resumes_to_nothing_and_can_go_further(tmp_path, text_file):
     start(tmp_path / "run", text_file).train()
-    run = TrainingRun.resume(tmp_path / "run", {"steps": 12})
+    run = resume_pretraining(tmp_path / "run", {"steps": 12})
     assert run.train() is None and run.checkpoint.step == 12
-    run = TrainingRun.resume(tmp_path / "run", {"steps": 14})
+    run = resume_pretraining(tmp_path / "run", {"steps": 14})
     run.train(14)
     records = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert len(records) == 14 and records[-1]["learning_rate"] == pytest.approx(1e-3), "the schedule keeps its horizon"
@@ -219,12 +222,12 @@ def test_a_run_is_neither_overwritten_nor_changed_by_accident(tmp_path, text_fil
     with pytest.raises(FileExistsError, match="already holds a training run. Add --resume"):
         start(tmp_path / "run", text_file)
     with pytest.raises(ValueError, match="has --learning-rate 0.01, not 0.5"):
-        TrainingRun.resume(tmp_path / "run", {"learning_rate": 0.5})
+        resume_pretraining(tmp_path / "run", {"learning_rate": 0.5})
     with pytest.raises(FileNotFoundError, match="no training run to continue"):
-        TrainingRun.resume(tmp_path / "other")
+        resume_pretraining(tmp_path / "other")
     (tmp_path / "run" / "latest.safetensors").write_bytes(b"damaged")
     with pytest.raises(ValueError, match="damaged.*best.safetensors"):
-        TrainingRun.resume(tmp_path / "run")
+        resume_pretraining(tmp_path / "run")
 
 
 def test_a_second_signal_acts_at_once():
@@ -271,9 +274,9 @@ def test_a_gradient_that_is_not_finite_stops_the_run_and_names_its_parameter(tmp
 
 def test_one_broken_gradient_is_blamed_alone(corpus):
     trained, *_ = trainer(corpus[:4000])
-    norms = np.ones(len(trained._names))
+    norms = np.ones(len(trained.parameters))
     norms[3] = np.inf
-    assert f"the gradient norm of {trained._names[3]} is inf." in trained._blame(9, 2.0, norms)
+    assert f"the gradient norm of {trained.parameters[3]} is inf." in trained._blame(9, 2.0, norms)
 
 
 def test_a_full_disk_stops_the_run_and_keeps_the_checkpoint(tmp_path, text_file, monkeypatch):
@@ -299,7 +302,7 @@ def test_a_text_without_validation_part_trains_all_the_same(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("abcdefghij")
     run = start(tmp_path / "run", str(path), steps=2, vocab_size=257)
-    assert "validation loss is not available" in run.description()
+    assert "validation loss is not available" in run.task.description()
     run.train()
     assert "validation_loss" not in read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]
     assert not (tmp_path / "run" / "best.safetensors").exists()

@@ -1,0 +1,84 @@
+"""The folder of a training run."""
+
+import os
+from pathlib import Path
+
+from models.files import remove_stale_temporaries
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks, and takes a folder without one
+    fcntl = None
+
+
+class RunFolder:
+    """Where a run keeps its files. One process at a time may hold it; what it holds is free when it ends, even killed."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+        self._lock = None
+        self._made = False
+
+    def __truediv__(self, name):
+        return self.path / name
+
+    @property
+    def latest(self):
+        """The checkpoint that a run continues from."""
+        return self.path / "latest.safetensors"
+
+    @property
+    def best(self):
+        """The checkpoint that did best in validation."""
+        return self.path / "best.safetensors"
+
+    @property
+    def metrics(self):
+        """The log: see `read_metrics`."""
+        return self.path / "metrics.jsonl"
+
+    def begin(self):
+        """Make the folder and hold it. Raises FileExistsError when there is a run in it, OSError as `hold`."""
+        self._made = not self.path.exists()
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.hold()
+        if self.latest.exists():
+            self.release()
+            raise FileExistsError(
+                f"{self.path} already holds a training run. Add --resume to continue it, or choose another --out."
+            )
+        return self
+
+    def hold(self):
+        """Keep other processes from writing here, until `release`. Raises BlockingIOError when one does already."""
+        if fcntl is None or self._lock is not None:
+            return
+        # The folder itself is locked: the lock leaves no file behind.
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise BlockingIOError(
+                f"Another process is training in {self.path}. Wait until it ends, or choose another --out."
+            ) from None
+        except OSError:  # some network file systems cannot
+            os.close(descriptor)
+            return
+        self._lock = descriptor
+        remove_stale_temporaries(self.path)
+
+    def release(self):
+        """Let other processes write here."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def abandon(self):
+        """`release` after a run that did not begin; the folder goes if it was made for it and is empty."""
+        self.release()
+        if self._made and not any(self.path.iterdir()):
+            self.path.rmdir()
+
+    def __del__(self):
+        self.release()

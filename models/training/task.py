@@ -1,0 +1,42 @@
+"""What a training run asks of that which it trains: the same loop serves pretraining, fine-tuning and preferences."""
+
+
+class Task:
+    """A model, what it learns from, and how well it does. The loop of `TrainingRun` knows no more about either.
+
+    `title` is a few words for a person; `measure` names the number of `validate` that is lowest in the best checkpoint.
+    """
+
+    measure = "validation_loss"
+
+    def __init__(self, title, config, tokenizer, settings, backend="cpu", threads=None):
+        self.title, self.config, self.tokenizer, self.settings = title, config, tokenizer, settings
+        self.backend, self.threads = backend, threads
+
+    def graphs(self):
+        """The graphs of an optimiser step: one for all of it, or two, which accumulate a batch and apply their sum.
+
+        The first takes what `inputs` gives. The last takes `learning_rate` and gives `loss`, `gradient_norm` and
+        `gradient_norms`, as those of `train_graph`; other outputs are numbers for the log.
+        """
+        raise NotImplementedError
+
+    def inputs(self, step, micro_step):
+        """Arrays by name, a pure function of both numbers, so that a resumed run sees what it would have seen."""
+        raise NotImplementedError
+
+    def validate(self, state):
+        """Numbers by name for the log; {} when there is nothing to validate on. Does not depend on the step."""
+        raise NotImplementedError
+
+    def in_words(self, validated):
+        """What `validate` found, as a part of a line."""
+        return ", ".join(f"{name.replace('_', ' ')} {number:.3f}" for name, number in validated.items())
+
+    def description(self):
+        """What is about to be trained, on what, in lines for a person."""
+        return self.title
+
+    def sample(self, state):
+        """Text that shows what the model can do by now, or None."""
+        return None
