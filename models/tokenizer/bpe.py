@@ -3,55 +3,54 @@
 import codecs
 import hashlib
 import json
-import re
 from collections import Counter
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import chain, pairwise
-from pathlib import Path
 
-import numpy as np
-
-from models.files import replacing
-from models.tokenizer.gpt2_vocabulary import BYTE_FROM_ID, ID_FROM_BYTE, read_gpt2_files
+from models.tokenizer.base import BaseTokenizer
+from models.tokenizer.gpt2_vocabulary import BYTE_FROM_ID, ID_FROM_BYTE
 from models.tokenizer.pretokenize import bytes_of, pieces, text_from
+from models.tokenizer.special_tokens import END_OF_TEXT, checked_special_tokens, split_at
 from models.tokenizer.training import learn_merges
 from models.tokenizer.unicode_classes import UNICODE_VERSION
 
-END_OF_TEXT = "<|endoftext|>"
-FILE_FORMAT = "euler_ir byte-level BPE"
-FILE_VERSION = 1
+FINGERPRINT_VERSION = 1
 
 # Bounds on what a tokenizer remembers; neither changes any result.
 CACHE_PIECES = 1 << 16
 CACHE_PIECE_CHARACTERS = 64
 
 
-class Tokenizer:
+class Tokenizer(BaseTokenizer):
     """A byte-level BPE vocabulary.
 
-    Ids 0 to 255 are the single bytes in GPT-2's order, id 256 + k is merge k, and the special tokens follow in
-    the order given. Every byte string can be encoded, and decoding gives exactly those bytes back.
+    Merges work on ranks: 0 to 255 are the single bytes in GPT-2's order, 256 + k is what merge k makes. A rank is
+    also its token's id, and the special tokens follow in the order given, unless `ids` numbers them otherwise.
+    Every byte string can be encoded, and decoding gives exactly those bytes back.
     """
 
-    def __init__(self, merges, special_tokens=(END_OF_TEXT,)):
-        """Build from merges [(left id, right id), ...] and special token texts.
+    def __init__(self, merges, special_tokens=(END_OF_TEXT,), ids=None):
+        """Build from merges [(left rank, right rank), ...], special tokens and, if not the ranks, the ids by rank.
 
-        Raises ValueError for a merge of ids that do not exist yet, a repeated merge, or special tokens that are
-        empty, repeated or not strings.
+        `special_tokens` are texts, which are numbered after all other ids, or {text: id}. Raises ValueError for a
+        merge of ranks that do not exist yet, a repeated merge, special tokens that are empty, repeated or not
+        strings, and ids that are negative, repeated, or not one for each rank.
         """
         self._merges = {}
-        self._bytes_from_id = [bytes([byte]) for byte in BYTE_FROM_ID]
+        token_bytes = [bytes([byte]) for byte in BYTE_FROM_ID]
         for left, right in merges:
-            merged = len(self._bytes_from_id)
+            merged = len(token_bytes)
             if not (0 <= left < merged and 0 <= right < merged) or (left, right) in self._merges:
                 raise ValueError(f"Merge {merged - 256} ({left}, {right}) is repeated or joins an id not made before it.")
             self._merges[left, right] = merged
-            self._bytes_from_id.append(self._bytes_from_id[left] + self._bytes_from_id[right])
-        self._special_ids = {}
-        for token in _checked_special_tokens(special_tokens):
-            self._special_ids[token] = len(self._bytes_from_id)
-            self._bytes_from_id.append(token.encode("utf-8"))
+            token_bytes.append(token_bytes[left] + token_bytes[right])
+        ranks = list(range(len(token_bytes)))
+        ids = ranks if ids is None else list(ids)
+        if len(ids) != len(ranks) or len(set(ids)) < len(ids) or min(ids) < 0:
+            raise ValueError(f"The ids by rank must be {len(ranks)} different numbers that are not negative.")
+        self._id_from_rank = None if ids == ranks else ids
+        super().__init__(dict(zip(ids, token_bytes, strict=True)), special_tokens)
         self._cache = {}
 
     @classmethod
@@ -63,7 +62,7 @@ class Tokenizer:
         vocabulary is smaller than asked; `vocab_size` of the result tells. Raises ValueError when `vocab_size`
         has no room for the bytes and special tokens.
         """
-        special_tokens = _checked_special_tokens(special_tokens)
+        special_tokens = checked_special_tokens(special_tokens)
         smallest = 256 + len(special_tokens)
         if vocab_size < smallest:
             raise ValueError(
@@ -71,146 +70,45 @@ class Tokenizer:
                 f"need {smallest}. Ask for more, e.g. vocab_size=1024."
             )
         counts = Counter()
-        for document in _split_at(special_tokens, text_from(text))[::2]:
+        for document in split_at(special_tokens, text_from(text))[::2]:
             counts.update(pieces(document))
         counts_from_bytes = {bytes_of(piece): count for piece, count in counts.items()}
         return cls(learn_merges(counts_from_bytes, vocab_size - smallest), special_tokens)
 
-    @classmethod
-    def from_gpt2_files(cls, encoder_json, vocab_bpe):
-        """Read GPT-2's own vocabulary files, `encoder.json` and `vocab.bpe`; ValueError if they disagree."""
-        return cls(*read_gpt2_files(encoder_json, vocab_bpe))
-
-    @classmethod
-    def load(cls, path):
-        """Read a file written by `save`.
-
-        Raises FileNotFoundError, or ValueError for a file that is something else, newer, or damaged.
-        """
-        try:
-            document = json.loads(Path(path).read_bytes())
-        except ValueError:
-            document = None
-        if not isinstance(document, dict) or document.get("format") != FILE_FORMAT:
-            raise ValueError(f"{path} is not a tokenizer file. Expected a file written by Tokenizer.save.")
-        version, unicode_version = document.get("version"), document.get("unicode")
-        if (version, unicode_version) != (FILE_VERSION, UNICODE_VERSION):
-            raise ValueError(
-                f"{path} has version {version} for Unicode {unicode_version}, this program reads version "
-                f"{FILE_VERSION} for Unicode {UNICODE_VERSION}. Use the program that wrote it, or train again."
-            )
-        merges, special_tokens = document.get("merges"), document.get("special_tokens")
-        if document.get("checksum") != _fingerprint(merges, special_tokens):
-            raise ValueError(f"{path} is damaged: its checksum does not fit its content. Restore it or train again.")
-        return cls(merges, special_tokens)
-
-    def save(self, path):
-        """Write the vocabulary as JSON; an existing file is replaced in one step."""
-        document = {
-            "format": FILE_FORMAT,
-            "version": FILE_VERSION,
-            "unicode": UNICODE_VERSION,
-            "checksum": self.fingerprint,
-            "special_tokens": list(self._special_ids),
-            "merges": self.merges,
-        }
-        with replacing(path) as file:
-            file.write((json.dumps(document) + "\n").encode("utf-8"))
+    def with_special_tokens(self, tokens):
+        """A copy with more special tokens, numbered from `vocab_size` on; those it has already keep their ids."""
+        return Tokenizer(self.merges, self._more_special_tokens(tokens), self._id_from_rank)
 
     @property
     def merges(self):
-        """The merges in order, a list of (left id, right id)."""
+        """The merges in order, a list of (left rank, right rank)."""
         return list(self._merges)
 
     @property
-    def vocab_size(self):
-        """The number of ids: 256 bytes + merges + special tokens."""
-        return len(self._bytes_from_id)
-
-    @property
-    def special_tokens(self):
-        """Id of each special token, {text: id}, in id order."""
-        return dict(self._special_ids)
-
-    @property
-    def end_of_text_id(self):
-        """Id of `<|endoftext|>`, or None in a vocabulary without it."""
-        return self._special_ids.get(END_OF_TEXT)
+    def ids(self):
+        """Id of each rank, a list; None where each rank is its own id."""
+        return self._id_from_rank and list(self._id_from_rank)
 
     @cached_property
     def fingerprint(self):
         """SHA-256, in hex, of everything that decides how text is encoded."""
-        return _fingerprint(self.merges, list(self._special_ids))
-
-    def encode(self, text, *, allowed_special=(), disallowed_special="all"):
-        """Ids, a list of int, of a str that may contain special tokens. The contract is tiktoken's:
-
-        special tokens in `allowed_special` (a set, or "all") become their ids, the longest one first; finding one
-        in `disallowed_special` (by default all that are not allowed) raises ValueError; any other is ordinary
-        text. Naming a special token this vocabulary does not have as allowed raises ValueError too.
-        """
-        return list(self._ids(text, allowed_special, disallowed_special))
-
-    def encode_to_numpy(self, text, *, allowed_special=(), disallowed_special="all"):
-        """As `encode`, for a str or bytes of any length, into int32[tokens]."""
-        return np.fromiter(self._ids(text, allowed_special, disallowed_special), np.int32)
-
-    def encode_ordinary(self, text):
-        """Ids of a str in which special tokens have no meaning. Use it for everything a user wrote."""
-        return list(self._ids(text, (), ()))
-
-    def encode_bytes(self, data):
-        """Ids of any bytes, as ordinary text; bytes that are not UTF-8 survive the round trip."""
-        return list(self._ids(memoryview(data).tobytes(), (), ()))
-
-    def token_bytes(self, token_id):
-        """The bytes one id stands for; a special token stands for its text. Raises ValueError for an unknown id."""
-        return self.decode_bytes([token_id])
-
-    def decode_bytes(self, ids):
-        """The bytes a sequence or 1-D integer array of ids stands for. Raises ValueError for an unknown id."""
-        ids = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
-        for token_id in ids:
-            # A negative index would silently count from the end.
-            if not 0 <= token_id < self.vocab_size:
-                raise ValueError(f"Token id {token_id} is not in this vocabulary of {self.vocab_size} ids.")
-        return b"".join(map(self._bytes_from_id.__getitem__, ids))
-
-    def decode(self, ids, errors="replace"):
-        """The text of ids, special tokens included; `errors` says what to do with bytes that are not UTF-8."""
-        return self.decode_bytes(ids).decode("utf-8", errors)
-
-    def _ids(self, text, allowed_special, disallowed_special):
-        allowed = set(self._special_ids if allowed_special == "all" else allowed_special)
-        if unknown := allowed - self._special_ids.keys():
-            raise ValueError(
-                f"{sorted(unknown)[0]!r} is not a special token of this vocabulary, which has "
-                f"{list(self._special_ids)}. Pass a set of these, or 'all'."
-            )
-        disallowed = set(self._special_ids) - allowed if disallowed_special == "all" else set(disallowed_special)
-        text = text_from(text)
-        if found := _split_at(disallowed, text, maxsplit=1)[1:2]:
-            raise ValueError(
-                f"The text contains the special token {found[0]!r}. To encode it as its own id, pass "
-                f"allowed_special={{{found[0]!r}}}; to encode it as ordinary text, pass disallowed_special=(), "
-                "or call encode_ordinary to do so for every special token."
-            )
-        parts = _split_at(allowed, text)
-        runs = ((self._special_ids[part],) if index % 2 else self._ordinary(part) for index, part in enumerate(parts))
-        return chain.from_iterable(runs)
+        content = [FINGERPRINT_VERSION, UNICODE_VERSION, self.merges, self.special_tokens_as_given]
+        content += [self._id_from_rank] if self._id_from_rank else []
+        return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode("ascii")).hexdigest()
 
     def _ordinary(self, text):
-        return chain.from_iterable(map(self._piece_ids, pieces(text)))
+        ranks = chain.from_iterable(map(self._piece_ranks, pieces(text)))
+        return map(self._id_from_rank.__getitem__, ranks) if self._id_from_rank else ranks
 
-    def _piece_ids(self, piece):
-        ids = self._cache.get(piece)
-        if ids is None:
-            ids = _apply_merges([ID_FROM_BYTE[byte] for byte in bytes_of(piece)], self._merges)
+    def _piece_ranks(self, piece):
+        ranks = self._cache.get(piece)
+        if ranks is None:
+            ranks = apply_merges([ID_FROM_BYTE[byte] for byte in bytes_of(piece)], self._merges)
             if len(piece) <= CACHE_PIECE_CHARACTERS:
                 if len(self._cache) >= CACHE_PIECES:
                     self._cache.clear()
-                self._cache[piece] = ids
-        return ids
+                self._cache[piece] = ranks
+        return ranks
 
 
 class StreamDecoder:
@@ -234,7 +132,7 @@ class StreamDecoder:
         return rest
 
 
-def _apply_merges(symbols, merges):
+def apply_merges(symbols, merges):
     """Apply {(left, right): merged} to a list of ids, lowest merged id first and leftmost among equals.
 
     Ids of merges ascend in the order they were learned. A queue of candidates keeps this at n log n steps for
@@ -259,26 +157,3 @@ def _apply_merges(symbols, merges):
             if (candidate := merges.get((merged, symbols[after]))) is not None:
                 heappush(queue, (candidate, position))
     return [symbol for symbol in symbols if symbol is not None]
-
-
-def _checked_special_tokens(special_tokens):
-    tokens = [special_tokens] if isinstance(special_tokens, str) else list(special_tokens)
-    for token in tokens:
-        if not isinstance(token, str) or not token or token != text_from(token):
-            raise ValueError(f"Special token {token!r} must be a non-empty string of valid Unicode.")
-    if len(set(tokens)) < len(tokens):
-        raise ValueError(f"Special tokens {tokens} repeat one another. Name each once.")
-    return tokens
-
-
-def _split_at(tokens, text, maxsplit=0):
-    """[text, token, text, token, ..., text], preferring the longest of tokens that begin at one place."""
-    if not tokens:
-        return [text]
-    longest_first = sorted(tokens, key=len, reverse=True)
-    return re.split(f"({'|'.join(map(re.escape, longest_first))})", text, maxsplit=maxsplit)
-
-
-def _fingerprint(merges, special_tokens):
-    content = json.dumps([FILE_VERSION, UNICODE_VERSION, merges, special_tokens], separators=(",", ":"))
-    return hashlib.sha256(content.encode("ascii")).hexdigest()

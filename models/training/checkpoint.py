@@ -15,10 +15,11 @@ from safetensors.numpy import load_file, save
 from models.architectures import config_of, document_of
 from models.files import replacing
 from models.named_tensors import check_tensors
-from models.tokenizer.bpe import Tokenizer
+from models.tokenizer.base import BaseTokenizer
+from models.tokenizer.formats import native
 
 FILE_FORMAT = "euler_ir training checkpoint"
-FILE_VERSION = 1
+FILE_VERSION = 2
 
 # Sums of a step that is under way: always zero between steps, when checkpoints are written.
 TRANSIENT = "accumulator."
@@ -35,7 +36,7 @@ class Checkpoint:
 
     arrays: dict[str, np.ndarray]
     config: object
-    tokenizer: Tokenizer
+    tokenizer: BaseTokenizer
     step: int
     settings: dict
     progress: dict
@@ -51,11 +52,7 @@ class Checkpoint:
             "config": document_of(self.config),
             "settings": self.settings,
             "progress": self.progress,
-            "tokenizer": {
-                "merges": self.tokenizer.merges,
-                "special_tokens": list(self.tokenizer.special_tokens),
-                "fingerprint": self.tokenizer.fingerprint,
-            },
+            "tokenizer": native.document_of(self.tokenizer),
         }
         document["checksum"] = _checksum(document, arrays)
         with replacing(path) as file:
@@ -83,10 +80,7 @@ class Checkpoint:
         checksum = document.pop("checksum", None)
         if checksum != _checksum(document, arrays):
             raise ValueError(f"{path} is damaged: its checksum does not fit its content.")
-        saved = document["tokenizer"]
-        tokenizer = Tokenizer([tuple(merge) for merge in saved["merges"]], saved["special_tokens"])
-        if tokenizer.fingerprint != saved["fingerprint"]:
-            raise ValueError(f"{path} was written for another way of splitting text. Use the program that wrote it.")
+        tokenizer = native.tokenizer_of(document["tokenizer"], f"The tokenizer in {path}")
         config = config_of(document["config"])
         return cls(arrays, config, tokenizer, document["step"], document["settings"], document["progress"])
 

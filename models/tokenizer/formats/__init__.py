@@ -1,0 +1,56 @@
+"""Reading and writing tokenizers as files, in this program's own format and in others'.
+
+| format      | files                                               |
+|-------------|-----------------------------------------------------|
+| native      | one JSON file, for every kind of tokenizer           |
+| gpt2        | `encoder.json` and `vocab.bpe` in a folder; also read as `vocab.json` and `merges.txt` |
+| huggingface | `tokenizer.json`                                     |
+| tiktoken    | `NAME.tiktoken`, without special tokens and pattern  |
+"""
+
+import json
+from pathlib import Path
+
+from models.tokenizer.bpe import Tokenizer
+from models.tokenizer.formats import gpt2_files, native, tiktoken_ranks, tokenizer_json
+
+FORMATS = {"native": native, "gpt2": gpt2_files, "huggingface": tokenizer_json, "tiktoken": tiktoken_ranks}
+
+
+def load_tokenizer(path, special_tokens=None, pattern=None):
+    """Read a tokenizer from a file in any of the formats, or from a folder that holds such files.
+
+    `special_tokens`, and for tiktoken `pattern`, say what a file leaves open: see `tiktoken_ranks.read` and
+    `gpt2_files.read`. Raises FileNotFoundError, or ValueError that names the file and the place in it.
+    """
+    path = Path(path)
+    if path.is_dir():
+        if (path / "tokenizer.json").exists():
+            path = path / "tokenizer.json"
+        else:
+            return gpt2_files.read(path, special_tokens)
+    if path.name in {name for pair in gpt2_files.NAMES for name in pair}:
+        return gpt2_files.read(path.parent, special_tokens)
+    if path.suffix == ".tiktoken":
+        return tiktoken_ranks.read(path, special_tokens, pattern)
+    return tokenizer_json.read(path) if _is_of_hugging_face(path) else native.read(path)
+
+
+def save_tokenizer(tokenizer, path, format="native"):
+    """Write a tokenizer; `path` is a file, for "gpt2" a folder. What was there is replaced in one step.
+
+    Raises ValueError for a format that there is not or that cannot hold this tokenizer, and OSError.
+    """
+    if format not in FORMATS:
+        raise ValueError(f"There is no tokenizer format {format!r}. The formats are {', '.join(FORMATS)}.")
+    if format != "native" and not isinstance(tokenizer, Tokenizer):
+        raise ValueError(f"The format {format!r} holds byte-level BPE only. Use 'native' for other tokenizers.")
+    FORMATS[format].write(tokenizer, path)
+
+
+def _is_of_hugging_face(path):
+    try:
+        document = json.loads(path.read_bytes())
+    except ValueError:
+        return False
+    return isinstance(document, dict) and "model" in document

@@ -1,0 +1,84 @@
+"""GPT-2's two files, `encoder.json` (token to id) and `vocab.bpe` (merges in order).
+
+Hugging Face names them `vocab.json` and `merges.txt`. What is neither a byte nor made by a merge is a special token.
+"""
+
+import json
+from pathlib import Path
+
+from models.files import replacing
+from models.tokenizer.formats.printable_tokens import (
+    check_ids,
+    lost_merge,
+    ordinary_ids,
+    printable_merges,
+    tokenizer_from,
+)
+from models.tokenizer.gpt2_vocabulary import CHARACTER_FROM_ID
+
+NAMES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
+HEADER = "#version: 0.2"
+
+
+def read(folder, special_tokens=None):
+    """Read the two files of a folder, under either pair of names.
+
+    `special_tokens` are texts that are special although they look like two tokens side by side, which otherwise is
+    taken as the sign that merges are missing. Raises FileNotFoundError, or ValueError if the files are not what they
+    should be, or do not belong together.
+    """
+    paths = [tuple(Path(folder) / name for name in names) for names in NAMES]
+    encoder_json, vocab_bpe = next((pair for pair in paths if all(map(Path.exists, pair))), paths[0])
+    return read_pair(encoder_json, vocab_bpe, special_tokens or ())
+
+
+def read_pair(encoder_json, vocab_bpe, special_tokens=()):
+    """Read two files of any name. Raises as `read`."""
+    try:
+        id_from_token = json.loads(Path(encoder_json).read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{encoder_json} is not JSON: {error}. Give encoder.json first, vocab.bpe second.") from None
+    if not isinstance(id_from_token, dict):
+        raise ValueError(f"{encoder_json} should hold one JSON object, {{token: id}}.")
+    check_ids(id_from_token, encoder_json)
+    merges = list(_merges(vocab_bpe))
+    ordinary = {*CHARACTER_FROM_ID, *(left + right for _, left, right in merges)}
+    special_ids = {token: token_id for token, token_id in id_from_token.items() if token not in ordinary}
+    for token, token_id in special_ids.items():
+        if token not in special_tokens and (pair := lost_merge(token, ordinary)):
+            raise ValueError(
+                f"{encoder_json} has the token {token!r} (id {token_id}), but {vocab_bpe} has no merge that makes it, "
+                f"such as {' '.join(pair)!r}. Was it cut short? If it is a special token, name it in special_tokens."
+            )
+    return tokenizer_from(id_from_token, merges, special_ids, encoder_json)
+
+
+def write(tokenizer, folder, names=NAMES[0]):
+    """Write the two files into a folder under GPT-2's names, or another pair of names.
+
+    Raises ValueError for a vocabulary that the files cannot hold.
+    """
+    id_from_token = ordinary_ids(tokenizer)
+    if both := id_from_token.keys() & tokenizer.special_tokens.keys():
+        raise ValueError(f"{min(both)!r} is a special token and an ordinary one; encoder.json cannot tell them apart.")
+    id_from_token |= tokenizer.special_tokens
+    merges = [HEADER, *(f"{left} {right}" for left, right in printable_merges(tokenizer))]
+    encoder_json, vocab_bpe = (Path(folder) / name for name in names)
+    with replacing(encoder_json) as file:
+        file.write(json.dumps(id_from_token).encode("ascii"))
+    with replacing(vocab_bpe) as file:
+        file.write(("\n".join(merges) + "\n").encode("utf-8"))
+
+
+def _merges(vocab_bpe):
+    """Yield (place, left, right); only the first line can be a comment, since a merge may itself start with '#'."""
+    lines = Path(vocab_bpe).read_bytes().decode("utf-8", "replace").split("\n")
+    for number, line in enumerate(lines, start=1):
+        is_header = number == 1 and line.startswith("#version")
+        is_end = number == len(lines) and not line
+        if is_header or is_end:
+            continue
+        place, parts = f"{vocab_bpe}, line {number}", line.removesuffix("\r").split(" ")
+        if len(parts) != 2 or not all(parts):
+            raise ValueError(f"{place}: {line!r} should be two tokens with one blank between.")
+        yield place, *parts
