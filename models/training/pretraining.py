@@ -3,14 +3,11 @@
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import numpy as np
-
 from models.architectures import PRESETS
 from models.data.batches import Batches
 from models.data.corpus import read_corpus, split_corpus
 from models.data.token_files import check_token_ids, read_token_file, write_token_file
 from models.generation.sampling import Sampler
-from models.language_model import accumulation_graphs, train_graph
 from models.tokenizer.bpe import Tokenizer
 from models.tokenizer.formats import save_tokenizer
 from models.training.checkpoint import Checkpoint
@@ -41,20 +38,9 @@ class Pretraining(Task):
         self._evaluation = Evaluation(config, tokenizer, validation_tokens, *shape, backend=backend, threads=threads)
         self._sampler = None
 
-    def graphs(self):
-        settings = self.settings
-        shape = (self.config, settings.batch_size, settings.context)
-        if settings.accumulate == 1:
-            return [train_graph(*shape, **settings.optimizer_options)]
-        return accumulation_graphs(*shape, **settings.optimizer_options)
-
     def inputs(self, step, micro_step):
         tokens, targets = self._batches.batch(step, micro_step)
-        inputs = {"tokens": tokens, "targets": targets}
-        if self.settings.dropout:
-            draw = step * self.settings.accumulate + micro_step
-            inputs |= {"seed": np.int64(self.settings.seed), "draw": np.int64(draw)}
-        return inputs
+        return {"tokens": tokens, "targets": targets, **self.dropout_inputs(step, micro_step)}
 
     def validate(self, state):
         """{"validation_loss": nats per token, "bits_per_byte": ...}, or {} without validation text."""

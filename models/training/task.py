@@ -1,13 +1,19 @@
 """What a training run asks of that which it trains: the same loop serves pretraining, fine-tuning and preferences."""
 
+import numpy as np
+
+from models.language_model import accumulation_graphs, next_token, train_graph
+
 
 class Task:
     """A model, what it learns from, and how well it does. The loop of `TrainingRun` knows no more about either.
 
-    `title` is a few words for a person; `measure` names the number of `validate` that is lowest in the best checkpoint.
+    `title` is a few words for a person; `measure` names the number of `validate` that is lowest in the best checkpoint;
+    `objective` (see `next_token`) is what is learned, from `batch_size` rows at a time.
     """
 
     measure = "validation_loss"
+    objective = staticmethod(next_token)
 
     def __init__(self, title, config, tokenizer, settings, backend="cpu", threads=None):
         self.title, self.config, self.tokenizer, self.settings = title, config, tokenizer, settings
@@ -19,11 +25,22 @@ class Task:
         The first takes what `inputs` gives. The last takes `learning_rate` and gives `loss`, `gradient_norm` and
         `gradient_norms`, as those of `train_graph`; other outputs are numbers for the log.
         """
-        raise NotImplementedError
+        settings = self.settings
+        shape, options = (self.config, settings.batch_size, settings.context), settings.optimizer_options
+        if settings.accumulate == 1:
+            return [train_graph(*shape, **options, objective=self.objective)]
+        return accumulation_graphs(*shape, **options, objective=self.objective)
 
     def inputs(self, step, micro_step):
         """Arrays by name, a pure function of both numbers, so that a resumed run sees what it would have seen."""
         raise NotImplementedError
+
+    def dropout_inputs(self, step, micro_step):
+        """The part of `inputs` that decides what is dropped; {} without dropout."""
+        if not self.settings.dropout:
+            return {}
+        draw = step * self.settings.accumulate + micro_step
+        return {"seed": np.int64(self.settings.seed), "draw": np.int64(draw)}
 
     def validate(self, state):
         """Numbers by name for the log; {} when there is nothing to validate on. Does not depend on the step."""
