@@ -6,6 +6,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterator
 
+from euler_ir.builder import zeros
 from euler_ir.dtypes import DType, as_dtype, f32
 from euler_ir.errors import GraphError, user_location
 from euler_ir.graph import Graph, Value, current_graph
@@ -210,13 +211,15 @@ class Embedding(Module):
 class LayerNorm(Module):
     """Layer normalisation over the last axis, of size ``width`` (Ba et al., arXiv:1607.06450)."""
 
-    def __init__(self, width: int, epsilon: float = 1e-5, dtype=f32) -> None:
+    def __init__(self, width: int, epsilon: float = 1e-5, dtype=f32, bias: bool = True) -> None:
         self.weight = Parameter((width,), Ones(), dtype)
-        self.bias = Parameter((width,), Zeros(), dtype)
+        self.bias = Parameter((width,), Zeros(), dtype) if bias else None
         self.epsilon = epsilon
 
     def forward(self, x: Value) -> Value:
-        return layer_norm(x, self.weight.value, self.bias.value, self.epsilon)
+        weight = self.weight.value
+        bias = zeros(weight.shape, weight.dtype) if self.bias is None else self.bias.value
+        return layer_norm(x, weight, bias, self.epsilon)
 
 
 class Dropout(Module):

@@ -3,6 +3,7 @@
 Parameters have the names and layouts of Hugging Face's checkpoints, without their prefix `transformer.`.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,9 +12,25 @@ from euler_ir import nn
 from models.language_model import LanguageModel
 
 
+ACTIVATIONS = {
+    "gelu_new": functools.partial(ei.gelu, approximate="tanh"),
+    "gelu": functools.partial(ei.gelu, approximate="none"),
+    "relu": ei.relu,
+    "silu": lambda x: x * ei.sigmoid(x),
+    "tanh": ei.tanh,
+}
+"""What may stand between the two layers of an MLP, under transformers' names; "gelu_new" is GPT-2's."""
+
+
 @dataclass(frozen=True)
 class GPT2Config:
-    """Sizes of a GPT-2: `layers` blocks of `width` features and `heads` heads, for up to `context` tokens."""
+    """Sizes of a GPT-2: `layers` blocks of `width` features and `heads` heads, for up to `context` tokens.
+
+    The other fields are where its descendants differ: the width of the MLP (None: four times `width`) and its
+    activation, the epsilon of the layer norms, a head of its own in place of the token embedding (`tied_head` False),
+    no biases in linear layers and layer norms (`biases` False), and scores of layer n divided by n, counted from 1
+    (`scores_by_layer`).
+    """
 
     vocab_size: int
     context: int
@@ -21,15 +38,23 @@ class GPT2Config:
     heads: int
     width: int
     dropout: float = 0.0
+    mlp_width: int | None = None
+    activation: str = "gelu_new"
+    epsilon: float = 1e-5
+    tied_head: bool = True
+    biases: bool = True
+    scores_by_layer: bool = False
     architecture: ClassVar[str] = "gpt2"
 
     def __post_init__(self):
-        if min(self.vocab_size, self.context, self.layers, self.heads, self.width) < 1:
+        if min(self.vocab_size, self.context, self.layers, self.heads, self.width, self.mlp_width or 1) < 1:
             raise ValueError(f"Every size of a GPT-2 must be at least 1: {self}.")
         if self.width % self.heads:
             raise ValueError(f"A width of {self.width} does not divide into {self.heads} heads.")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"The dropout rate must be at least 0 and below 1, not {self.dropout}.")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"There is no activation {self.activation!r} here. There are {', '.join(ACTIVATIONS)}.")
 
     def build(self):
         """The model of these sizes."""
@@ -49,38 +74,44 @@ PRESETS = {
 class Attention(nn.Module):
     """Causal multi-head self-attention: [batch, T, width] to the same, with one projection for query, key and value."""
 
-    def __init__(self, config, residual):
+    def __init__(self, config, residual, layer):
         self.heads = config.heads
-        self.c_attn = nn.Linear(config.width, 3 * config.width, initializer=ei.initializers.Normal(0.02))
-        self.c_proj = nn.Linear(config.width, config.width, initializer=residual)
+        self.query_scale = 1 / (layer + 1) if config.scores_by_layer else 1
+        self.c_attn = _linear(config, config.width, 3 * config.width, ei.initializers.Normal(0.02))
+        self.c_proj = _linear(config, config.width, config.width, residual)
 
     def forward(self, x, sequence):
         batch, length, width = x.shape
         by_head = self.c_attn(x).reshape(batch, length, 3 * self.heads, width // self.heads).transpose(0, 2, 1, 3)
-        mixed = sequence.attention(self.path, *by_head.split(3, axis=1))
+        query, key, value = by_head.split(3, axis=1)
+        if self.query_scale != 1:
+            query = query * self.query_scale
+        mixed = sequence.attention(self.path, query, key, value)
         return self.c_proj(mixed.transpose(0, 2, 1, 3).reshape(batch, length, width))
 
 
 class MLP(nn.Module):
-    """Two linear layers around a GELU: [..., width] to the same."""
+    """Two linear layers around an activation: [..., width] to the same."""
 
     def __init__(self, config, residual):
-        self.c_fc = nn.Linear(config.width, 4 * config.width, initializer=ei.initializers.Normal(0.02))
-        self.c_proj = nn.Linear(4 * config.width, config.width, initializer=residual)
+        inner = config.mlp_width or 4 * config.width
+        self.activation = ACTIVATIONS[config.activation]
+        self.c_fc = _linear(config, config.width, inner, ei.initializers.Normal(0.02))
+        self.c_proj = _linear(config, inner, config.width, residual)
 
     def forward(self, x):
-        return self.c_proj(ei.gelu(self.c_fc(x), approximate="tanh"))
+        return self.c_proj(self.activation(self.c_fc(x)))
 
 
 class Block(nn.Module):
-    """Attention and MLP, each behind a layer norm and added to what it read."""
+    """Attention and MLP, each behind a layer norm and added to what it read; `layer` counts blocks from 0."""
 
-    def __init__(self, config):
+    def __init__(self, config, layer):
         # Radford et al., 2.3: what adds to the residual stream begins smaller, by the square root of its summands.
         residual = ei.initializers.Normal(0.02 / (2 * config.layers) ** 0.5)
-        self.ln_1 = nn.LayerNorm(config.width)
-        self.attn = Attention(config, residual)
-        self.ln_2 = nn.LayerNorm(config.width)
+        self.ln_1 = _layer_norm(config)
+        self.attn = Attention(config, residual, layer)
+        self.ln_2 = _layer_norm(config)
         self.mlp = MLP(config, residual)
         self.dropout = nn.Dropout(config.dropout)
 
@@ -90,13 +121,14 @@ class Block(nn.Module):
 
 
 class GPT2(LanguageModel):
-    """The language model, with the token embedding, transposed, as its head."""
+    """The language model; its head is the token embedding, transposed, or a table of the same shape."""
 
     def __init__(self, config):
         self.wte = nn.Embedding(config.vocab_size, config.width, ei.initializers.Normal(0.02))
         self.wpe = nn.Embedding(config.context, config.width, ei.initializers.Normal(0.02))
-        self.h = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.ln_f = nn.LayerNorm(config.width)
+        self.h = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
+        self.ln_f = _layer_norm(config)
+        self.lm_head = self.wte if config.tied_head else nn.Embedding(config.vocab_size, config.width)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, tokens, sequence, randomness=()):
@@ -108,4 +140,12 @@ class GPT2(LanguageModel):
         return self.ln_f(x)
 
     def logits(self, features):
-        return ei.matmul(features, self.wte.weight.value, transpose_right=True)
+        return ei.matmul(features, self.lm_head.weight.value, transpose_right=True)
+
+
+def _linear(config, inputs, outputs, initializer):
+    return nn.Linear(inputs, outputs, config.biases, initializer)
+
+
+def _layer_norm(config):
+    return nn.LayerNorm(config.width, config.epsilon, bias=config.biases)

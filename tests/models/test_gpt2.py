@@ -1,34 +1,26 @@
 """GPT-2 against numbers made with transformers and torch (tests/data/gpt2_micro), and against published sizes."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 import euler_ir as ei
 from euler_ir import optim
 from models.data.batches import IGNORED_LABEL
 from models.generation.cache import prefill_graph
 from models.gpt2 import GPT2, PRESETS, GPT2Config
+from models.huggingface import read_gpt2
 from models.language_model import WholeTexts, accumulation_graphs, evaluation_graph, train_graph
 
 MICRO = Path(__file__).parents[1] / "data" / "gpt2_micro"
+MICRO_CONFIG = read_gpt2(MICRO)[0]
 TINY = GPT2Config(vocab_size=13, context=8, layers=2, heads=2, width=8)
-
-
-def micro_config():
-    config = json.loads((MICRO / "config.json").read_text())
-    return GPT2Config(
-        config["vocab_size"], config["n_positions"], config["n_layer"], config["n_head"], config["n_embd"]
-    )
 
 
 def micro_state(*graphs):
     state = ei.initial_state(*graphs)
-    arrays = load_file(MICRO / "model.safetensors")
-    weights = {name.removeprefix("transformer."): array for name, array in arrays.items()}
+    weights = read_gpt2(MICRO)[1]
     assert weights.keys() == {parameter.op.attributes["name"] for graph in graphs for parameter in graph.parameters}
     for name, array in weights.items():
         state[name] = array
@@ -46,7 +38,7 @@ def test_logits_hidden_states_and_gradients_are_those_of_transformers(backend):
     expected = np.load(MICRO / "forward_backward.npz")
     x, targets = expected["x"], expected["targets"]
     with ei.Graph() as graph:
-        model = GPT2(micro_config())
+        model = GPT2(MICRO_CONFIG)
         tokens, labels = ei.input("tokens", x.shape, ei.i32), ei.input("targets", x.shape, ei.i32)
         hidden = []
         for block in model.h:
@@ -77,7 +69,7 @@ def recorded(forward, inputs):
 def test_twenty_steps_of_adamw_are_those_of_torch(backend):
     expected = np.load(MICRO / "adamw_20_steps.npz")
     batches = expected["batches"]
-    graph = train_graph(micro_config(), batches.shape[1], batches.shape[2] - 1)
+    graph = train_graph(MICRO_CONFIG, batches.shape[1], batches.shape[2] - 1)
     state = micro_state(graph)
     step = ei.compile(graph, backend=backend)
     results = [

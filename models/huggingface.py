@@ -1,0 +1,138 @@
+"""GPT-2 as Hugging Face's transformers keep it: a folder with `config.json` and `model.safetensors`, or its shards."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from models.gpt2 import GPT2Config
+from models.named_tensors import check_tensors
+from models.tensor_files import read_json, read_tensors, write_json, write_tensors
+
+CONFIG = "config.json"
+PREFIX = "transformer."
+HEAD, EMBEDDING = "lm_head.weight", "wte.weight"
+# Old files keep the causal mask and a constant beside the weights.
+BUFFERS = re.compile(r"h\.\d+\.attn\.(masked_)?bias")
+FIRST = "h.0.attn.c_attn.weight"
+PROJECTIONS = re.compile(r"h\.\d+\.(attn|mlp)\.c_\w+\.weight")
+
+# Other names of the same function.
+SYNONYMS = {"gelu_pytorch_tanh": "gelu_new", "swish": "silu"}
+# Settings that change what is computed, with the one value that is known here.
+SUPPORTED = {"scale_attn_weights": True, "add_cross_attention": False, "quantization_config": None}
+# Field of GPT2Config, key of config.json, its types and what it is where it is left out; Ellipsis: it may not be.
+FIELDS = (
+    ("vocab_size", "vocab_size", int, ...),
+    ("context", "n_positions", int, ...),
+    ("layers", "n_layer", int, ...),
+    ("heads", "n_head", int, ...),
+    ("width", "n_embd", int, ...),
+    ("mlp_width", "n_inner", int | None, None),
+    ("activation", "activation_function", str, "gelu_new"),
+    ("epsilon", "layer_norm_epsilon", int | float, 1e-5),
+    ("dropout", "resid_pdrop", int | float, 0.1),
+    ("tied_head", "tie_word_embeddings", bool, True),
+    ("scores_by_layer", "scale_attn_by_inverse_layer_idx", bool, False),
+)
+
+
+def read_gpt2(path):
+    """(GPT2Config, {name: f32 array}, notices) of a folder, or of a safetensors file with `config.json` beside it.
+
+    Names may have the prefix `transformer.` or not, projections may lie as transformers' Conv1D [inputs, outputs] or as
+    torch's Linear, which the shape of the first layer's `c_attn` tells of all. The head is tied where the file has none
+    or repeats the embedding. `notices` are sentences on what a user should know. The config's dropout rate is that of
+    `resid_pdrop`. Raises FileNotFoundError, and ValueError for what is not a GPT-2, is damaged, needs something that
+    is not supported here, or lacks tensors.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"There is no {path}. Give a folder with {CONFIG} and weights.")
+    folder = path if path.is_dir() else path.parent
+    if not (folder / CONFIG).exists():
+        raise FileNotFoundError(f"There is no {folder / CONFIG}, which says the sizes of the model.")
+    config = _config_from(read_json(folder / CONFIG), folder / CONFIG)
+    arrays = read_tensors(path, PREFIX, BUFFERS)
+    config, arrays, notices = _with_head_resolved(config, arrays, path)
+    arrays = _as_conv1d(arrays)
+    found = {name: array.shape for name, array in arrays.items()}
+    check_tensors(found, {name: parameter.shape for name, parameter in config.build().named_parameters()}, str(path))
+    return config, {name: np.ascontiguousarray(array) for name, array in arrays.items()}, notices
+
+
+def write_gpt2(folder, config, arrays, tokenizer=None, shard_bytes=5 * 10**9):
+    """Write a folder that transformers loads as GPT2LMHeadModel, with the tokenizer's end of text as its end.
+
+    `arrays` holds at least the parameters of `config.build()`, by name. Biases that the model does not have are
+    written as zeros. Raises FileExistsError when the folder has something in it, and OSError.
+    """
+    folder = Path(folder)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise FileExistsError(f"{folder} is there already and not empty. Choose another folder.")
+    tensors = {}
+    for name, parameter in replace(config, biases=True).build().named_parameters():
+        absent = name.endswith(".bias") and not config.biases
+        array = np.zeros(parameter.shape, np.float32) if absent else arrays[name]
+        tensors[name if name == HEAD else PREFIX + name] = array
+    folder.mkdir(parents=True, exist_ok=True)
+    write_tensors(folder, tensors, shard_bytes)
+    end = tokenizer.end_of_text_id if tokenizer else None
+    ends = {"bos_token_id": end, "eos_token_id": end}
+    write_json(folder / "generation_config.json", {"_from_model_config": True, **ends})
+    # Last: a folder without it is not taken for a model.
+    write_json(folder / CONFIG, {**_document_of(config), **ends})
+
+
+def _config_from(document, path):
+    kind = document.get("model_type", "gpt2")
+    if kind != "gpt2":
+        raise ValueError(f"{path} describes a model of the type {kind!r}, not a GPT-2.")
+    for key, supported in SUPPORTED.items():
+        if document.get(key, supported) != supported:
+            raise ValueError(f"{path} sets {key} to {document[key]}, which is not supported here.")
+    fields = {}
+    for field, key, types, default in FIELDS:
+        value = document.get(key, default)
+        if value is ...:
+            raise ValueError(f"{path} does not give {key}, without which the model has no shape.")
+        if not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
+            raise ValueError(f"{path} sets {key} to {value!r}, which is not of the right kind.")
+        fields[field] = value
+    fields["activation"] = SYNONYMS.get(fields["activation"], fields["activation"])
+    try:
+        return GPT2Config(**fields)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _document_of(config):
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        **{key: getattr(config, field) for field, key, *_ in FIELDS},
+        "embd_pdrop": config.dropout,
+        "attn_pdrop": 0.0,
+        "dtype": "float32",
+    }
+
+
+def _with_head_resolved(config, arrays, path):
+    """(config, arrays, notices) with a head exactly where the config has one; what stands in the file decides."""
+    head, embedding = arrays.get(HEAD), arrays.get(EMBEDDING)
+    if head is None or not config.tied_head:
+        return config, arrays, []
+    if embedding is None or np.array_equal(head, embedding):
+        # Of two names of one tensor, some programs keep this one.
+        return config, {name: array for name, array in (arrays | {EMBEDDING: head}).items() if name != HEAD}, []
+    notice = f"{path}: {CONFIG} says that the head is the embedding, but the file has another {HEAD}, which is kept."
+    return replace(config, tied_head=False), arrays, [notice]
+
+
+def _as_conv1d(arrays):
+    """Arrays with projections [inputs, outputs]: those of torch's Linear are turned round."""
+    rows, columns = arrays[FIRST].shape if arrays.get(FIRST, np.empty(0)).ndim == 2 else (0, 0)
+    if rows != 3 * columns:
+        return arrays
+    return {name: array.T if PROJECTIONS.fullmatch(name) else array for name, array in arrays.items()}
