@@ -55,6 +55,7 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("normal_cdf_tanh", T.normal_cdf_tanh, (_X,)),
     Sample("gelu, exact", lambda x: T.gelu(x, approximate="none"), (_X,)),
     Sample("gelu, tanh", lambda x: T.gelu(x, approximate="tanh"), (_X,)),
+    Sample("silu", T.silu, (_X,)),
     Sample("cast", lambda x: T.cast(T.cast(x, "f32"), "f64"), (_X,)),
     Sample("add", T.add, (_X, _Y)),
     Sample("subtract", T.subtract, (_X, _Y)),
@@ -102,8 +103,10 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("softmax", lambda x: T.softmax(x, 1), (_X,)),
     Sample("log_softmax", lambda x: T.log_softmax(x, 1), (_X,)),
     Sample("layer_norm", T.layer_norm, (_X, _X[0], _Y[0])),
+    Sample("rms_norm", T.rms_norm, (_X, _Y[0])),
     Sample("cross_entropy, one ignored", T.cross_entropy, (_X, np.array([1, -100, 3]))),
     Sample("attention, causal", T.attention, _HEADS),
+    Sample("attention, grouped", T.attention, (spaced(4, 3, 2), spaced(2, 3, 2), spaced(2, 3, 3))),
     Sample("attention, all keys", lambda q, k, v: T.attention(q, k, v, causal=False), _HEADS),
     Sample(
         "attention_gradient",

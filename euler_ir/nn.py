@@ -6,13 +6,15 @@ import math
 import weakref
 from collections.abc import Callable, Iterator
 
-from euler_ir.builder import zeros
-from euler_ir.dtypes import DType, as_dtype, f32
+import numpy as np
+
+from euler_ir.builder import constant, iota, zeros
+from euler_ir.dtypes import DType, as_dtype, f32, f64
 from euler_ir.errors import GraphError, user_location
 from euler_ir.graph import Graph, Value, current_graph
 from euler_ir.initializers import Initializer, Normal, Ones, Uniform, Zeros
 from euler_ir.shapes import as_shape
-from euler_ir.tensor import dropout, layer_norm, matmul, take
+from euler_ir.tensor import cast, cos, dropout, exp, flip, layer_norm, matmul, reshape, rms_norm, sin, stack, take
 
 # Kept outside of Graph, which knows nothing of modules; an entry dies with its graph.
 _parameters_of: weakref.WeakKeyDictionary[Graph, dict[str, Parameter]] = weakref.WeakKeyDictionary()
@@ -220,6 +222,46 @@ class LayerNorm(Module):
         weight = self.weight.value
         bias = zeros(weight.shape, weight.dtype) if self.bias is None else self.bias.value
         return layer_norm(x, weight, bias, self.epsilon)
+
+
+class RMSNorm(Module):
+    """Root-mean-square normalisation over the last axis, of size ``width`` (Zhang and Sennrich, arXiv:1910.07467)."""
+
+    def __init__(self, width: int, epsilon: float = 1e-5, dtype=f32) -> None:
+        self.weight = Parameter((width,), Ones(), dtype)
+        self.epsilon = epsilon
+
+    def forward(self, x: Value) -> Value:
+        return rms_norm(x, self.weight.value, self.epsilon)
+
+
+class RotaryEmbedding(Module):
+    """Turns pairs of features by angles that grow with the position (Su et al., arXiv:2104.09864, equation 34).
+
+    Feature i of the first half and feature i of the second are a pair, as in Llama's checkpoints; at position p it is
+    turned by ``p * base ** (-2 i / width)``. The scores of turned queries and keys depend on their distance alone.
+    Raises ValueError for an odd ``width``.
+    """
+
+    def __init__(self, width: int, base: float = 10000.0) -> None:
+        if width < 2 or width % 2:
+            raise ValueError(f"rotary embeddings turn pairs of features: the width must be even, not {width}")
+        self.width, self.base = width, base
+
+    def table(self, positions: int) -> Value:
+        """The cosine and the sine of each position's angles, f32[positions, 2, width / 2]; rounded from f64."""
+        position, pair = (iota((positions, self.width // 2), axis, f64) for axis in (0, 1))
+        angles = position * exp(pair * (-2 * math.log(self.base) / self.width))
+        return cast(stack((cos(angles), sin(angles)), 1), f32)
+
+    def forward(self, x: Value, rows: Value) -> Value:
+        """``x`` [..., T, heads, width] turned by ``rows`` [..., T, 2, width / 2] of the table, one a position."""
+        halves = reshape(x, (*x.shape[:-1], 2, self.width // 2))
+        cosines, sines = rows[..., None, :1, :], rows[..., None, 1:, :]
+        signs = constant(np.array([[-1], [1]], np.float32))
+        # Exchanging the halves by a flip keeps every index affine: one vector load each, and no copy.
+        turned = halves * cosines + flip(halves, -2) * (sines * signs)
+        return reshape(cast(turned, x.dtype), x.shape)
 
 
 class Dropout(Module):

@@ -43,5 +43,8 @@ def _gradient(step: AttentionStep, operands: list[np.ndarray], results: list[np.
     by_scores = weights * (np.matmul(d_output, np.swapaxes(value, -1, -2)) - delta) * query.dtype.type(step.scale)
     d_query, d_key, d_value = results
     d_query[...] = np.matmul(by_scores, key)
-    d_key[...] = np.matmul(np.swapaxes(by_scores, -1, -2), query)
-    d_value[...] = np.matmul(np.swapaxes(weights, -1, -2), d_output)
+    by_key = np.matmul(np.swapaxes(by_scores, -1, -2), query)
+    by_value = np.matmul(np.swapaxes(weights, -1, -2), d_output)
+    if step.group > 1:  # all of the axis lie in one place
+        by_key, by_value = (np.sum(each, axis=-3, keepdims=True) for each in (by_key, by_value))
+    d_key[...], d_value[...] = by_key, by_value

@@ -8,6 +8,7 @@ from euler_ir.ops import (  # noqa: F401
     leaf,
     movement,
     network,
+    normalization,
     random,
     reduction,
 )

@@ -3,6 +3,9 @@
 The gradient computes the weights again from the logsumexp, so that nothing of the size of all scores is kept from one
 to the other. What a query must not see has weight 0, by numpy's arithmetic: an infinite or NaN value there gives NaN.
 A backend may pass over it.
+
+Keys and values may have fewer heads, on the axis before the last two: so many queries' heads in turn share one (grouped
+queries; Ainslie et al., arXiv:2305.13245). Here the queries of heads that share are rows of one matrix.
 """
 
 from __future__ import annotations
@@ -21,27 +24,44 @@ def _infer_attention(types, attributes):
     for label, other in (("key", key), ("value", value)):
         expect_dtype(other.dtype == query.dtype, f"attention: a query of {query.dtype} and a {label} of {other.dtype}")
         expect(
-            other.rank == query.rank and query.rank >= 2 and other.shape[:-2] == query.shape[:-2],
+            other.rank == query.rank and query.rank >= 2 and other.shape[:-3] == query.shape[:-3],
             f"attention: query {query.shape} and {label} {other.shape} differ in their leading axes",
+        )
+        expect(
+            other.shape[-3:-2] == query.shape[-3:-2]
+            or (0 < other.shape[-3] <= query.shape[-3] and query.shape[-3] % other.shape[-3] == 0),
+            f"attention: query {query.shape} has no multiple of the heads of {label} {other.shape}",
         )
     expect_dtype(query.dtype.is_float, f"attention: needs floats, not {query.dtype}")
     expect(
         key.shape[-1] == query.shape[-1],
         f"attention: queries of width {query.shape[-1]}, keys of width {key.shape[-1]}",
     )
+    expect(key.shape[:-2] == value.shape[:-2], f"attention: key {key.shape} and value {value.shape} differ in heads")
     expect(key.shape[-2] == value.shape[-2], f"attention: {key.shape[-2]} keys and {value.shape[-2]} values")
     output = TensorType(query.dtype, query.shape[:-1] + value.shape[-1:])
     return output, TensorType(accumulation_dtype(query.dtype), query.shape[:-1])
 
 
+def _shared(shape, key_shape):
+    """``shape``, which begins as that of the query, with the queries of all heads that share a key's head as rows."""
+    heads = len(key_shape) - 2
+    if tuple(shape[:heads]) == tuple(key_shape[:heads]):
+        return tuple(shape)
+    rows = shape[heads - 1] // key_shape[heads - 1] * shape[heads]
+    return (*key_shape[:heads], rows, *shape[heads + 1 :])
+
+
 def _evaluate_scores(attributes, query, key):
     """Scaled scores in the accumulation type; -inf for keys that a query must not see."""
+    count = query.shape[-2]
+    query = query.reshape(_shared(query.shape, key.shape))
     wide = np.float32 if is_half(query.dtype) else query.dtype
     products = np.matmul(query.astype(wide), np.swapaxes(key.astype(wide), -1, -2))
     scores = products * np.asarray(attributes["scale"], wide)
     if attributes["causal"]:
-        queries, keys = scores.shape[-2:]
-        seen = np.arange(keys) <= np.arange(queries)[:, None] + (keys - queries)
+        rows, keys = scores.shape[-2:]
+        seen = np.arange(keys) <= np.arange(rows)[:, None] % max(count, 1) + (keys - count)
         scores = np.where(seen, scores, -np.inf).astype(wide)
     return scores
 
@@ -59,20 +79,25 @@ def _evaluate_attention(attributes, query, key, value):
     output = np.matmul(grown / np.where(total == 0, 1, total), value.astype(wide))
     with np.errstate(divide="ignore"):
         logsumexp = (np.log(total) + shift)[..., 0]
-    return output.astype(query.dtype), logsumexp.astype(wide)
+    return (
+        output.astype(query.dtype).reshape(*query.shape[:-1], value.shape[-1]),
+        logsumexp.astype(wide).reshape(query.shape[:-1]),
+    )
 
 
 def _scores(op):
     """Scaled scores in the accumulation type; -inf for keys that a query must not see."""
     query, key = op.operands[:2]
-    wide = accumulation_dtype(query.dtype)
+    wide, count = accumulation_dtype(query.dtype), query.shape[-2]
+    query = T.reshape(query, _shared(query.shape, key.shape))
     scores = T.matmul(T.cast(query, wide), T.cast(key, wide), transpose_right=True) * op.attributes["scale"]
     if op.attributes["causal"]:
-        queries, keys = scores.shape[-2:]
+        rows, keys = scores.shape[-2:]
         grid = dict(shape=scores.shape[-2:], dtype=i64)
         row = scores.graph.emit("iota", (), axis=0, **grid)
+        row = row if rows == count else row % count
         column = scores.graph.emit("iota", (), axis=1, **grid)
-        scores = T.where(column <= row + (keys - queries), scores, float("-inf"))
+        scores = T.where(column <= row + (keys - count), scores, float("-inf"))
     return scores
 
 
@@ -80,6 +105,10 @@ def _grown(scores, top):
     """exp(scores - top) row by row, and what is subtracted: 0 where ``top`` is -inf, so that all there are 0."""
     shift = T.where(T.equal(top, float("-inf")), 0, top)
     return T.exp(scores - spread(shift, scores, (len(scores.shape) - 1,))), shift
+
+
+def _as_results(op, values):
+    return tuple(T.reshape(T.cast(value, result.dtype), result.shape) for value, result in zip(values, op.results))
 
 
 def _decompose_attention(op):
@@ -91,7 +120,7 @@ def _decompose_attention(op):
     total = T.sum(grown, axis)
     weights = grown / spread(T.where(T.equal(total, 0), 1, total), grown, (axis,))
     output = T.matmul(weights, T.cast(op.operands[2], weights.dtype))
-    return T.cast(output, op.results[0].dtype), T.log(total) + shift
+    return _as_results(op, (output, T.log(total) + shift))
 
 
 def _vjp_attention(op, d_output, d_logsumexp):
@@ -136,13 +165,16 @@ def _infer_gradient(types, attributes):
 
 def _evaluate_gradient(attributes, query, key, value, logsumexp, d_output, delta):
     scores = _evaluate_scores(attributes, query, key)
-    wide = scores.dtype
+    wide, given = scores.dtype, query.shape
+    query, logsumexp, d_output, delta = (
+        each.reshape(_shared(each.shape, key.shape)) for each in (query, logsumexp, d_output, delta)
+    )
     weights = np.exp(scores - np.where(logsumexp == -np.inf, 0, logsumexp)[..., None])
     by_output = d_output.astype(wide)
     by_weights = np.matmul(by_output, np.swapaxes(value.astype(wide), -1, -2)) - delta[..., None]
     by_scores = weights * by_weights * np.asarray(attributes["scale"], wide)
     return (
-        np.matmul(by_scores, key.astype(wide)).astype(query.dtype),
+        np.matmul(by_scores, key.astype(wide)).astype(query.dtype).reshape(given),
         np.matmul(np.swapaxes(by_scores, -1, -2), query.astype(wide)).astype(key.dtype),
         np.matmul(np.swapaxes(weights, -1, -2), by_output).astype(value.dtype),
     )
@@ -150,10 +182,13 @@ def _evaluate_gradient(attributes, query, key, value, logsumexp, d_output, delta
 
 def _gradient_parts(op):
     """The weights, what the loss gains by each weight more than by its row's mean, and operands in their type."""
-    _, _, _, logsumexp, d_output, delta = op.operands
+    query, key, value, logsumexp, d_output, delta = op.operands
+    query, logsumexp, d_output, delta = (
+        T.reshape(each, _shared(each.shape, key.shape)) for each in (query, logsumexp, d_output, delta)
+    )
     scores = _scores(op)
     weights, _ = _grown(scores, logsumexp)
-    query, key, value, d_output = (T.cast(operand, scores.dtype) for operand in (*op.operands[:3], d_output))
+    query, key, value, d_output = (T.cast(operand, scores.dtype) for operand in (query, key, value, d_output))
     along = spread(delta, scores, (len(scores.shape) - 1,))
     return weights, T.matmul(d_output, value, transpose_right=True) - along, query, key, value, d_output
 
@@ -166,7 +201,7 @@ def _decompose_gradient(op):
         T.matmul(by_scores, query, transpose_left=True),
         T.matmul(weights, d_output, transpose_left=True),
     )
-    return tuple(T.cast(value, result.dtype) for value, result in zip(found, op.results))
+    return _as_results(op, found)
 
 
 def _vjp_gradient(op, *cotangents):
@@ -174,7 +209,7 @@ def _vjp_gradient(op, *cotangents):
     weights, by_weights, query, key, value, d_output = _gradient_parts(op)
     wide, axis, scale = weights.dtype, len(weights.shape) - 1, op.attributes["scale"]
     a, b, c = (
-        T.full_like(operand, 0) if given is None else T.cast(given, wide)
+        T.full_like(operand, 0) if given is None else T.reshape(T.cast(given, wide), operand.shape)
         for given, operand in zip(cotangents, (query, key, value))
     )
     by_scores = weights * by_weights * scale
@@ -192,7 +227,7 @@ def _vjp_gradient(op, *cotangents):
         T.matmul(weights, c) + T.matmul(of_by_weights, value),
         T.negative(T.sum(of_by_weights, axis)),
     )
-    return tuple(T.cast(value, operand.dtype) for value, operand in zip(found, op.operands))
+    return tuple(T.reshape(T.cast(value, operand.dtype), operand.shape) for value, operand in zip(found, op.operands))
 
 
 define(

@@ -1,4 +1,4 @@
-"""Composite operators of neural networks along one axis: softmax, log-softmax, layer norm, cross-entropy.
+"""Composite operators of neural networks along one axis: softmax, log-softmax, cross-entropy.
 
 Statistics of half types are f32; the result is rounded once.
 """
@@ -76,63 +76,6 @@ def _vjp_log_softmax(op, dy):
     wide, axis = accumulation_dtype(dy.dtype), op.attributes["axis"]
     y, dy_wide = T.cast(op.result, wide), T.cast(dy, wide)
     return (T.cast(dy_wide - T.exp(y) * spread(T.sum(dy_wide, axis), y, (axis,)), dy.dtype),)
-
-
-# -- layer norm --------------------------------------------------------------------------------------------------------
-
-
-def _infer_layer_norm(types, attributes):
-    x, weight, bias = types
-    expect(x.rank >= 1, "layer_norm: needs at least one axis")
-    for label, other in (("weight", weight), ("bias", bias)):
-        expect(other.shape == x.shape[-1:], f"layer_norm: the {label} has shape {other.shape}, the rows {x.shape[-1:]}")
-        expect_dtype(other.dtype == x.dtype, f"layer_norm: a {label} of {other.dtype} for rows of {x.dtype}")
-    expect_dtype(x.dtype.is_float, f"layer_norm: needs floats, not {x.dtype}")
-    return (x,)
-
-
-def _evaluate_layer_norm(attributes, x, weight, bias):
-    wide = np.float32 if is_half(x.dtype) else x.dtype
-    rows = x.astype(wide)
-    if not rows.size:
-        return x
-    centered = rows - np.mean(rows, axis=-1, keepdims=True)
-    variance = np.mean(centered * centered, axis=-1, keepdims=True)
-    scale = 1 / np.sqrt(variance + np.asarray(attributes["epsilon"], wide))
-    return (centered * scale * weight.astype(wide) + bias.astype(wide)).astype(x.dtype)
-
-
-def _normalized(op):
-    """The rows with mean 0 and variance 1, and one over their deviation, by two passes (variance is never negative)."""
-    x = op.operands[0]
-    x = T.cast(x, accumulation_dtype(x.dtype))
-    axis = len(x.shape) - 1
-    centered = x - spread(T.mean(x, axis), x, (axis,))
-    variance = T.mean(centered * centered, axis)
-    scale = T.rsqrt(variance + op.attributes["epsilon"])
-    return centered * spread(scale, x, (axis,)), scale
-
-
-def _decompose_layer_norm(op):
-    x, weight, bias = op.operands
-    normalized, _ = _normalized(op)
-    wide = normalized.dtype
-    return (T.cast(normalized * T.cast(weight, wide) + T.cast(bias, wide), x.dtype),)
-
-
-def _vjp_layer_norm(op, dy):
-    x, weight, bias = op.operands
-    normalized, scale = _normalized(op)
-    wide, axis = normalized.dtype, len(x.shape) - 1
-    rows = tuple(range(axis))
-    dy = T.cast(dy, wide)
-    flow = dy * T.cast(weight, wide)
-    mean_flow = spread(T.mean(flow, axis), flow, (axis,))
-    mean_along = spread(T.mean(flow * normalized, axis), flow, (axis,))
-    by_x = spread(scale, flow, (axis,)) * (flow - mean_flow - normalized * mean_along)
-    by_weight = T.sum(dy * normalized, rows) if rows else dy * normalized
-    by_bias = T.sum(dy, rows) if rows else dy
-    return T.cast(by_x, x.dtype), T.cast(by_weight, weight.dtype), T.cast(by_bias, bias.dtype)
 
 
 # -- cross-entropy -----------------------------------------------------------------------------------------------------
@@ -224,17 +167,6 @@ define(
     attributes={"axis": "int"},
     operand_names=("operand",),
     doc="log(softmax(x)), exact where that is small",
-)
-define(
-    "layer_norm",
-    "composite",
-    _infer_layer_norm,
-    evaluate=_evaluate_layer_norm,
-    vjp=_vjp_layer_norm,
-    decompose=_decompose_layer_norm,
-    attributes={"epsilon": "float"},
-    operand_names=("x", "weight", "bias"),
-    doc="x along the last axis with mean 0 and variance 1, times weight plus bias",
 )
 define(
     "cross_entropy",

@@ -6,6 +6,7 @@ that the next projection reads, and the three gradients into one tensor if all t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,8 @@ _RESULTS = {"attention": ("me", "m1"), "attention_gradient": ("md", "nd", "ne")}
 class AttentionCall:
     """The operator ``operator`` for each point of ``batch``: ``operands`` and ``results`` in its order, as views.
 
+    ``group`` heads of queries share one of keys and values; if there are more than 1, they are the last axis of
+    ``batch``, along which views of keys and values have the step 0.
     Vectors are views of one column, their elements side by side. Rows of matrices are contiguous. ``ops`` are the
     operators that the call does: also those that only move its results.
     """
@@ -42,6 +45,7 @@ class AttentionCall:
     causal: bool
     scale: float
     batch: tuple[int, ...]
+    group: int
     queries: int
     keys: int
     width: int
@@ -77,30 +81,33 @@ def match_attention(
     rows stay contiguous. Results go through the movements that alone read them.
     """
     query, key, value = op.operands[:3]
-    batch = tuple(Axis(f"b{position}", size) for position, size in enumerate(query.shape[:-2]))
+    heads = tuple(Axis(f"b{position}", size) for position, size in enumerate(key.shape[:-2]))
+    group = Axis("g", math.prod(query.shape[:-2]) // math.prod(key.shape[:-2]))
+    batch = (*heads, group)
     sizes = {"m": query.shape[-2], "n": key.shape[-2], "d": query.shape[-1], "e": value.shape[-1], "1": 1}
     axes = {name: Axis(name, size) for name, size in sizes.items()}
 
     operands = []
     for operand, name in zip(op.operands, op.definition.operand_names):
         order = tuple(axes[axis] for axis in _MATRICES[name])
-        stored = order[:1] if order[1] is axes["1"] else order
-        views = views_of(operand, batch, stored, order, is_stored)
+        views = views_of(operand, _indices(heads, group, order), batch, order, is_stored)
         operands.append([view for view in views if _is_readable(view, order)])
     orders = [tuple(axes[axis] for axis in names) for names in _RESULTS[op.name]]
-    near = [_own_place(result, batch, order) for result, order in zip(op.results, orders)]
+    near = [_Place(result, _indices(heads, group, order)) for result, order in zip(op.results, orders)]
     far = _far_places(near, uses, results)
     # The last view of each list reaches furthest through movements; the first is always contiguous.
     for views, places in (([v[-1] for v in operands], far), ([v[0] for v in operands], near)):
         result_views = [strides_of(place.value, place.indices, batch, order) for place, order in zip(places, orders)]
         if not all(_is_readable(view, order) for view, order in zip(result_views, orders)):
             continue
-        merged = merged_batch(batch, (*views, *result_views))
+        merged = merged_batch(heads, (*views, *result_views))
         if len(merged) <= MAX_BATCH_AXES:
             break
     else:
         raise LoweringError(f"{op.name} of {query.type}: rows too far apart", location=op.location)
 
+    if group.extent > 1:
+        merged.append((group.extent, *(view.batch[-1] for view in (*views, *result_views))))
     all_orders = [tuple(axes[axis] for axis in _MATRICES[name]) for name in op.definition.operand_names] + orders
     matrices = [
         MatrixView(
@@ -112,7 +119,7 @@ def match_attention(
     ops = dict.fromkeys((op, *(moved for place in places for moved in place.ops)))
     return AttentionCall(
         op.name, query.dtype, op.attributes["causal"], op.attributes["scale"], tuple(step[0] for step in merged),
-        sizes["m"], sizes["n"], sizes["d"], sizes["e"],
+        group.extent, sizes["m"], sizes["n"], sizes["d"], sizes["e"],
         tuple(matrices[: len(operands)]), tuple(matrices[len(operands) :]), tuple(ops),
     )  # fmt: skip
 
@@ -126,9 +133,12 @@ def _is_readable(view: Strides | None, order: tuple[Axis, Axis]) -> bool:
     return not transposed and (order[1].name != "1" or leading == 1)
 
 
-def _own_place(result: Value, batch: Sequence[Axis], order: tuple[Axis, Axis]) -> _Place:
-    stored = order[:1] if order[1].name == "1" else order
-    return _Place(result, tuple(Index.of(axis) for axis in (*batch, *stored)))
+def _indices(heads: Sequence[Axis], group: Axis, order: tuple[Axis, Axis]) -> Indices:
+    """Where an element is in an operand or result: ``heads`` are those of keys, each shared by ``group`` of queries."""
+    at = [Index.of(axis) for axis in heads]
+    if at and order[0].name == "m":
+        at[-1] = at[-1] * group.extent + group
+    return (*at, *(Index.of(axis) for axis in order if axis.name != "1"))
 
 
 def _far_places(near: Sequence[_Place], uses, results) -> list[_Place]:

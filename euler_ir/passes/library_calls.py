@@ -14,6 +14,7 @@ from euler_ir.passes.views import (
     MAX_LEADING,
     MatrixView,
     Strides,
+    aligned_indices,
     layout_of,
     merged_batch,
     strides_of,
@@ -61,10 +62,10 @@ def match_matmul(
     transpose_left, transpose_right = op.attributes["transpose_left"], op.attributes["transpose_right"]
     inner = Axis("k", left.shape[-2 if transpose_left else -1])
 
-    left_views = views_of(left, batch, (inner, rows) if transpose_left else (rows, inner), (rows, inner), is_stored)
-    right_views = views_of(
-        right, batch, (columns, inner) if transpose_right else (inner, columns), (inner, columns), is_stored
-    )
+    left_at = aligned_indices(left, batch, (inner, rows) if transpose_left else (rows, inner))
+    right_at = aligned_indices(right, batch, (columns, inner) if transpose_right else (inner, columns))
+    left_views = views_of(left, left_at, batch, (rows, inner), is_stored)
+    right_views = views_of(right, right_at, batch, (inner, columns), is_stored)
     result_views = _result_views(op, uses, results, batch, rows, columns)
     # The last view of each list reaches furthest through movements; the first is always contiguous.
     for left_view, right_view, (result_view, ops) in (

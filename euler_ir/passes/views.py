@@ -40,22 +40,25 @@ class Strides:
     column: int
 
 
+def aligned_indices(value: Value, batch: Sequence[Axis], stored_order: Sequence[Axis]) -> Indices:
+    """Where a point is in ``value``, whose last axes are ``stored_order``, those before them the last of ``batch``."""
+    aligned = batch[len(batch) - (len(value.shape) - len(stored_order)) :]
+    return tuple(Index() if size == 1 else Index.of(axis) for axis, size in zip((*aligned, *stored_order), value.shape))
+
+
 def views_of(
     value: Value,
+    indices: Indices,
     batch: Sequence[Axis],
-    stored_order: Sequence[Axis],
     order: tuple[Axis, Axis],
     is_stored: Callable[[Value], bool],
 ) -> list[Strides]:
-    """Views of ``value`` in its own buffer and, through movements, in those it is made from, as far as regular.
+    """Views of ``value`` at ``indices`` in its own buffer and, through movements, in those it is made from, as far as
+    regular.
 
-    Its last axes are ``stored_order``, those before them the last of ``batch``; ``order`` are the rows and columns of
-    the view. Movements are looked through until ``is_stored`` says that a value has a buffer of its own.
+    ``order`` are the rows and columns of the view. Movements are looked through until ``is_stored`` says that a value
+    has a buffer of its own.
     """
-    aligned = batch[len(batch) - (len(value.shape) - len(stored_order)) :]
-    indices: Indices = tuple(
-        Index() if size == 1 else Index.of(axis) for axis, size in zip((*aligned, *stored_order), value.shape)
-    )
     views = [strides_of(value, indices, batch, order)]
     while not is_stored(value) and value.op.definition.family == "movement":
         sources = value.op.definition.index_map(value.op, indices)

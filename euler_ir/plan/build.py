@@ -362,7 +362,7 @@ class _Builder:
         operands, results = (
             tuple(self._view(view, view.source) for view in views) for views in (call.operands, call.result_views)
         )
-        sizes = call.batch, call.queries, call.keys, call.width, call.value_width
+        sizes = call.batch, call.group, call.queries, call.keys, call.width, call.value_width
         return AttentionStep(
             call.operator, call.dtype, call.causal, call.scale, *sizes, operands, results, (origin_of(group),)
         )

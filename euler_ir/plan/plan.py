@@ -138,7 +138,10 @@ class MatmulStep:
 
 @dataclass(frozen=True)
 class AttentionStep:
-    """``operator``, 'attention' or 'attention_gradient', at each point of ``batch`` (at most two axes).
+    """``operator``, 'attention' or 'attention_gradient', at each point of ``batch`` (at most two axes and the group's).
+
+    ``group`` heads of queries share one of keys and values; if there are more than 1, they are the last axis of
+    ``batch``, along which views of keys and values have the step 0: their gradients are sums over it.
 
     ``operands`` and ``results`` are the operator's, in order, none of them transposed: matrices of ``queries`` or
     ``keys`` rows, of ``width`` (values: ``value_width``) columns; vectors of one element for each query, as matrices of
@@ -150,6 +153,7 @@ class AttentionStep:
     causal: bool
     scale: float
     batch: tuple[int, ...]
+    group: int
     queries: int
     keys: int
     width: int
@@ -165,6 +169,11 @@ class AttentionStep:
         if self.operator == "attention":
             return (query, key, value), (output, vector)
         return (query, key, value, vector, output, vector), (query, key, value)
+
+    @property
+    def key_batch(self) -> tuple[int, ...]:
+        """``batch`` without the axis of the group."""
+        return self.batch[:-1] if self.group > 1 else self.batch
 
     def reads(self) -> Iterator[int]:
         yield from dict.fromkeys(view.buffer for view in self.operands)

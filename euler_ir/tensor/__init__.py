@@ -51,6 +51,7 @@ from euler_ir.tensor.elementwise import (  # noqa: F401
     rsqrt,
     sigmoid,
     sign,
+    silu,
     sin,
     sqrt,
     stop_gradient,
@@ -98,5 +99,6 @@ from euler_ir.tensor.network import (  # noqa: F401
     dropout,
     layer_norm,
     matmul,
+    rms_norm,
 )
 from euler_ir.tensor.methods import TensorMethods  # noqa: F401

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numbers import Integral
 
-from euler_ir.dtypes import bool_, f32
+from euler_ir.dtypes import accumulation_dtype, bool_, f32
 from euler_ir.errors import DTypeError
 from euler_ir.tensor.lifting import (
     Tensor,
@@ -240,6 +240,16 @@ def gelu(x, approximate: str = "tanh"):
     """GELU (Hendrycks and Gimpel, arXiv:1606.08415): ``approximate`` is 'tanh' (GPT-2) or 'none'."""
     x = x if x.dtype.is_float else cast(x, f32)
     return x.graph.emit("gelu", (x,), approximate=approximate)
+
+
+def silu(x):
+    """``x * sigmoid(x)``, also called swish (Ramachandran et al., arXiv:1710.05941); rounded once for half types.
+
+    It is NaN at -inf, as in torch.
+    """
+    x = x if x.dtype.is_float else cast(x, f32)
+    wide = cast(x, accumulation_dtype(x.dtype))
+    return cast(multiply(wide, sigmoid(wide)), x.dtype)
 
 
 def relu(x):

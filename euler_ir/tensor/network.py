@@ -46,6 +46,15 @@ def layer_norm(x, weight, bias, epsilon: float = 1e-5):
     return x.graph.emit("layer_norm", operands, epsilon=float(epsilon))
 
 
+def rms_norm(x, weight, epsilon: float = 1e-5):
+    """``x / sqrt(mean(x^2) + epsilon) * weight`` over the last axis (Zhang and Sennrich, arXiv:1910.07467).
+
+    ``x``: [..., C]; ``weight``: [C]. Statistics are in f32 for half types.
+    """
+    dtype = promote(x.dtype, weight.dtype)
+    return x.graph.emit("rms_norm", (cast(x, dtype), cast(weight, dtype)), epsilon=float(epsilon))
+
+
 def cross_entropy(logits, labels, ignore_index: int = -100):
     """``-log softmax(logits)[label]`` for each position: logits [..., V], labels integer [...], result [...].
 
@@ -62,6 +71,10 @@ def attention(query, key, value, causal: bool = True, scale: float | None = None
     ``query`` [..., T, D], ``key`` [..., S, D], ``value`` [..., S, E]; result [..., T, E]. With ``causal`` the query at
     t sees keys up to t + S - T (aligned at the end). A row that sees no key gives 0. ``scale`` defaults to
     ``1 / sqrt(D)``. A NaN or infinity that a query does not see may or may not make its result NaN.
+
+    ``key`` and ``value`` may have fewer heads [..., heads, S, D] than the query, if theirs divide its: of a query of 6
+    heads and a key of 2, heads 0 to 2 read head 0, and 3 to 5 head 1 (grouped queries; Ainslie et al.,
+    arXiv:2305.13245).
     """
     return attention_with_logsumexp(query, key, value, causal, scale)[0]
 

@@ -29,29 +29,37 @@ def loaded(operator, variant, vector_bytes):
 
 
 def run(operator, causal, scale, views, tasks=None):
-    """Call the function on arrays [batch, heads, rows, columns] of any strides along the first three axes."""
+    """Call the function on arrays [batch, heads, rows, columns] of any strides along the first three axes.
+
+    Keys and values may have fewer heads.
+    """
     query, key, value = views[:3]
     dtype, size = DTYPES[{4: "f32", 8: "f64"}[query.itemsize]], query.itemsize
     variant = AttentionVariant(dtype, query.shape[3], value.shape[3], causal)
     function, code = loaded(operator, variant, tiles.vector_bytes())
     scalar = ctypes.c_float if size == 4 else ctypes.c_double
-    view_types = [ctypes.c_void_p] + [ctypes.c_int64] * 3
-    types = [ctypes.c_int64] * 2 + [ctypes.c_void_p] + [ctypes.c_int64] * 3 + [scalar] + view_types * len(views)
-    heads, queries, keys = query.shape[1], query.shape[2], key.shape[2]
-    count = query.shape[0] * heads * (-(-queries // function.block) if function.block else 1)
+    view_types = [ctypes.c_void_p] + [ctypes.c_int64] * 4
+    types = [ctypes.c_int64] * 2 + [ctypes.c_void_p] + [ctypes.c_int64] * 4 + [scalar] + view_types * len(views)
+    heads, queries, keys = key.shape[1], query.shape[2], key.shape[2]
+    group = query.shape[1] // heads
+    count = query.shape[0] * heads * (group * -(-queries // function.block) if function.block else 1)
     scratch = np.full(function.scratch // size + 16, NAN, query.dtype)
     aligned = -(-scratch.ctypes.data // 64) * 64
     arguments = []
     for view in views:
-        arguments += [view.ctypes.data, *(stride // size for stride in view.strides[:3])]
+        batch, head, row = (stride // size for stride in view.strides[:3])
+        per_key = view.shape[1] // heads
+        arguments += [view.ctypes.data, batch, head * per_key, head if per_key > 1 else 0, row]
     call = ctypes.CFUNCTYPE(None, *types)(code.address(function.symbol))
     for begin, end in tasks or ((0, count),):
-        call(begin, end, aligned, heads, queries, keys, scale, *arguments)
+        call(begin, end, aligned, heads, group, queries, keys, scale, *arguments)
 
 
 def reference(query, key, value, d_output, causal, scale):
     """Output, logsumexp, and for a cotangent of the output delta and the gradients, all in f64."""
     query, key, value, d_output = (array.astype(np.float64) for array in (query, key, value, d_output))
+    key_heads, group = key.shape[1], query.shape[1] // key.shape[1]
+    key, value = (np.repeat(each, group, axis=1) for each in (key, value))
     with np.errstate(all="ignore"):
         scores = query @ key.swapaxes(-1, -2) * scale
         queries, keys = scores.shape[-2:]
@@ -65,8 +73,10 @@ def reference(query, key, value, d_output, causal, scale):
         output, logsumexp = weights @ value, np.log(total) + top
         delta = (d_output * output).sum(-1, keepdims=True)
         by_scores = weights * (d_output @ value.swapaxes(-1, -2) - delta) * scale
-        gradients = by_scores @ key, by_scores.swapaxes(-1, -2) @ query, weights.swapaxes(-1, -2) @ d_output
-    return output, logsumexp, delta, *gradients
+        by_query = by_scores @ key
+        by_key, by_value = by_scores.swapaxes(-1, -2) @ query, weights.swapaxes(-1, -2) @ d_output
+        shared = [each.reshape(each.shape[0], key_heads, group, *each.shape[2:]).sum(2) for each in (by_key, by_value)]
+    return output, logsumexp, delta, by_query, *shared
 
 
 def side_by_side(random, dtype, batch, heads, *extents):
@@ -128,6 +138,17 @@ def test_narrower_vectors(vector_bytes, causal, monkeypatch):
         shapes = ((queries, width), (keys, width), (keys, value_width), (queries, value_width))
         operands = tuple(side_by_side(random, dtype, 1, 2, *shapes))
         assert_close(compute(*operands, causal, 0.3), reference(*operands, causal, 0.3), steps=256)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("heads", "key_heads"), [(6, 2), (3, 1), (4, 4)])
+def test_heads_of_queries_that_share_one_of_keys(heads, key_heads, causal):
+    random = np.random.default_rng(heads)
+    for queries, keys in ((1, 1), (70, 70), (5, 130), (130, 5)):
+        query, d_output = side_by_side(random, np.float32, 2, heads, (queries, 20), (queries, 33))
+        key, value = side_by_side(random, np.float32, 2, key_heads, (keys, 20), (keys, 33))
+        operands = query, key, value, d_output
+        assert_close(compute(*operands, causal, 0.3), reference(*operands, causal, 0.3), steps=512)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -213,14 +234,16 @@ def test_a_task_is_computed_alike_wherever_it_runs():
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
-def test_programs_of_any_number_of_threads_give_the_same_bits(dtype):
+@pytest.mark.parametrize("heads", [3, 6])
+def test_programs_of_any_number_of_threads_give_the_same_bits(dtype, heads):
     random = np.random.default_rng(0)
     with ei.Graph() as graph:
-        x = ei.input("x", (2, 70, 3 * 3 * 8), dtype)
-        query, key, value = x.reshape(2, 70, 9, 8).transpose(0, 2, 1, 3).split(3, axis=1)
-        mixed = ei.attention(query, key, value).transpose(0, 2, 1, 3).reshape(2, 70, 24)
+        x = ei.input("x", (2, 70, (heads + 6) * 8), dtype)
+        by_head = x.reshape(2, 70, heads + 6, 8).transpose(0, 2, 1, 3)
+        query, key, value = by_head[:, :heads], by_head[:, heads : heads + 3], by_head[:, heads + 3 :]
+        mixed = ei.attention(query, key, value).transpose(0, 2, 1, 3).reshape(2, 70, heads * 8)
         ei.output(mixed=mixed, gradient=ei.gradient(ei.sum(mixed.cast(ei.f64) * mixed.cast(ei.f64)), [x])[0])
-    array = random.standard_normal((2, 70, 72)).astype(DTYPES[dtype].numpy)
+    array = random.standard_normal((2, 70, (heads + 6) * 8)).astype(DTYPES[dtype].numpy)
     first, *others = (ei.compile(graph, threads=threads)(x=array) for threads in (1, 2, 3))
     interpreted = ei.compile(graph, backend="reference")(x=array)
     for name, want in first.items():

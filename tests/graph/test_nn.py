@@ -182,3 +182,56 @@ def test_dropout_needs_seed_and_step():
     with ei.Graph():
         with pytest.raises(ValueError, match="a seed and a step"):
             nn.Dropout(0.5)(ei.input("x", (4,)), seed=1)
+
+
+def test_rms_norm_divides_by_the_root_mean_square(backend):
+    x = np.random.default_rng(1).standard_normal((3, 4)).astype(np.float32)
+    norm = nn.RMSNorm(4, epsilon=1e-3)
+    with ei.Graph() as graph:
+        ei.output(y=norm(ei.input("x", x.shape)))
+    state = ei.initial_state(graph)
+    assert list(state) == ["weight"] and (state["weight"] == 1).all()
+    state["weight"] = np.array([1, 2, 3, 4], np.float32)
+    expected = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-3) * [1, 2, 3, 4]
+    np.testing.assert_allclose(ei.compile(graph, backend=backend)(state, x=x)["y"], expected, rtol=1e-5)
+
+
+def turned_by_complex_numbers(x, positions, base):
+    """Su et al., arXiv:2104.09864, 3.2.2: a pair of features is a complex number, turned by e^(i angle)."""
+    half = x.shape[-1] // 2
+    angles = np.multiply.outer(positions, float(base) ** (-2 * np.arange(half) / x.shape[-1]))
+    turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)[..., None, :]
+    return np.concatenate([turned.real, turned.imag], axis=-1)
+
+
+@pytest.mark.parametrize(("width", "base"), [(2, 10000.0), (6, 500.0), (64, 500000.0)])
+def test_rotary_embeddings_turn_pairs_by_the_angle_of_the_position(backend, width, base):
+    random = np.random.default_rng(width)
+    x = random.standard_normal((2, 3, 5, width)).astype(np.float32)
+    positions = np.array([[0, 1, 2], [7, 30000, 9]])
+    rotate = nn.RotaryEmbedding(width, base)
+    with ei.Graph() as graph:
+        table = rotate.table(32768)
+        ei.output(y=rotate(ei.input("x", x.shape), table[ei.input("positions", (2, 3), ei.i64)]))
+    found = ei.compile(graph, backend=backend)(x=x, positions=positions)["y"]
+    np.testing.assert_allclose(found, turned_by_complex_numbers(x, positions, base), rtol=1e-5, atol=2e-6)
+
+
+def test_scores_of_turned_vectors_depend_on_their_distance_alone():
+    random = np.random.default_rng(0)
+    rotate = nn.RotaryEmbedding(8)
+    with ei.Graph() as graph:
+        query, key = (rotate(ei.input(name, (100, 1, 8)), rotate.table(100))[:, 0] for name in "qk")
+        ei.output(scores=ei.matmul(query, key, transpose_right=True))
+    query, key = (np.repeat(random.standard_normal((1, 1, 8)), 100, 0).astype(np.float32) for _ in range(2))
+    scores = ei.compile(graph)(q=query, k=key)["scores"]
+    for distance in (0, 1, 50, -20):
+        along = np.diagonal(scores, distance)
+        np.testing.assert_allclose(along, along[0], atol=1e-5)
+    assert np.ptp(scores) > 0.5
+
+
+@pytest.mark.parametrize("width", [0, 1, 7])
+def test_rotary_embeddings_need_pairs(width):
+    with pytest.raises(ValueError, match=f"even, not {width}"):
+        nn.RotaryEmbedding(width)

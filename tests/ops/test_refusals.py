@@ -13,6 +13,10 @@ from euler_ir.errors import DTypeError, ExecutionError, GraphError, ShapeError
 sdpa = F.scaled_dot_product_attention
 
 
+def rms_norm(x, weight):
+    return F.rms_norm(x, (3,), weight)
+
+
 def layer_norm(x, weight, bias):
     return F.layer_norm(x, (3,), weight, bias)
 
@@ -82,12 +86,17 @@ REFUSALS = {
     "cumsum 0-d": ("f32[]", lambda a: T.cumsum(a, 0), None, ShapeError),
     "softmax axis": ("f32[2]", lambda a: T.softmax(a, 1), lambda a: a.softmax(1), ShapeError),
     "layer_norm weight": ("f32[2,3] f32[2] f32[3]", lambda a, b, c: T.layer_norm(a, b, c), layer_norm, ShapeError),
+    "rms_norm weight": ("f32[2,3] f32[2]", lambda a, b: T.rms_norm(a, b), rms_norm, ShapeError),
+    "rms_norm 0-d": ("f32[] f32[]", lambda a, b: T.rms_norm(a, b), None, ShapeError),
     "layer_norm 0-d": ("f32[] f32[] f32[]", lambda a, b, c: T.layer_norm(a, b, c), None, ShapeError),
     "cross_entropy shapes": ("f32[2,3] i64[3]", lambda a, b: T.cross_entropy(a, b), F.cross_entropy, ShapeError),
     "cross_entropy labels": ("f32[2,3] f32[2]", lambda a, b: T.cross_entropy(a, b), F.cross_entropy, DTypeError),
     "attention widths": ("f32[2,4] f32[3,5] f32[3,4]", lambda a, b, c: T.attention(a, b, c), sdpa, ShapeError),
     "attention keys": ("f32[2,4] f32[3,4] f32[2,4]", lambda a, b, c: T.attention(a, b, c), sdpa, ShapeError),
     "attention heads": ("f32[2,3,4] f32[5,3,4] f32[5,3,4]", lambda a, b, c: T.attention(a, b, c), sdpa, ShapeError),
+    "attention shared": ("f32[5,3,4] f32[2,3,4] f32[2,3,4]", lambda a, b, c: T.attention(a, b, c), sdpa, ShapeError),
+    "attention more keys": ("f32[2,3,4] f32[4,3,4] f32[4,3,4]", lambda a, b, c: T.attention(a, b, c), sdpa, ShapeError),
+    "attention values": ("f32[4,3,4] f32[2,3,4] f32[1,3,4]", lambda a, b, c: T.attention(a, b, c), None, ShapeError),
     "attention vectors": ("f32[4] f32[4] f32[4]", lambda a, b, c: T.attention(a, b, c), None, ShapeError),
     "attention 0-d": ("f32[] f32[] f32[]", lambda a, b, c: T.attention(a, b, c), sdpa, ShapeError),
     "attention integers": ("i32[2,4] i32[2,4] i32[2,4]", lambda a, b, c: T.attention(a, b, c), sdpa, DTypeError),

@@ -130,6 +130,28 @@ def test_shared_keys_and_the_gradient_of_the_logsumexp():
     assert steps[0].operands[1].batch_strides[-1] == 0
 
 
+@pytest.mark.parametrize("key_heads", [1, 2])
+def test_heads_that_share_keys_read_them_in_place(key_heads):
+    """Nothing of the keys and values is repeated, forwards or backwards, and no gradient of them is added up later."""
+
+    def build():
+        size = (6 + 2 * key_heads) * WIDTH
+        x = ei.input("x", (BATCH, LENGTH, size))
+        by_head = heads(x)
+        query, key, value = by_head[:, :6], by_head[:, 6 : 6 + key_heads], by_head[:, 6 + key_heads :]
+        mixed = joined(ei.attention(query, key, value))
+        return dict(gradient=ei.gradient((mixed * mixed).sum(), [x])[0] * 2.0)
+
+    plan, (forward, backward) = case(build)
+    assert forward.group == backward.group == 6 // key_heads and forward.batch[-1] == forward.group
+    query, key, value = forward.operands
+    assert {view.leading for view in forward.operands} == {plan.buffers[query.buffer].type.shape[-1]}
+    assert query.batch_strides[-1] == WIDTH and key.batch_strides[-1] == value.batch_strides[-1] == 0
+    assert [view.batch_strides[-1] for view in backward.results] == [WIDTH, 0, 0]
+    assert [view.offset for view in backward.results] == [0, 6 * WIDTH, (6 + key_heads) * WIDTH]
+    assert len({view.buffer for view in backward.results}) == 1
+
+
 def test_what_has_no_elements_is_no_call():
     def build():
         query, key = ei.input("q", (2, 3, 4)), ei.input("k", (2, 0, 4))

@@ -18,6 +18,7 @@ COMPOSITES = {
     "softmax": lambda x: x.softmax(1),
     "log_softmax": lambda x: x.log_softmax(1),
     "layer_norm": lambda x: e.layer_norm(x, x[0] + 1, x[1]),
+    "rms_norm": lambda x: e.rms_norm(x, x[0] + 1),
     "cross_entropy": lambda x: e.cross_entropy(x, x.argmin(1)),
     "attention": lambda x: e.attention(x, x, x[:, :3]),
     "attention_gradient": lambda x: sum(e.gradient(e.attention(x, x, x[:, :3]).sum(), [x])),

@@ -115,7 +115,7 @@ class Placement:
     def _task(self, step: AttentionStep, head: int, query: int) -> int:
         block = self._writer.attentions.function(step).block
         if block is None:
-            return head
+            return head // step.group
         blocks = -(-step.queries // block)
         return head * blocks + next(turn for turn in range(blocks) if dealt(turn, blocks) == query // block)
 

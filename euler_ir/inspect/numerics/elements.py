@@ -64,11 +64,15 @@ def _places(op: Op, operands: Sequence[np.ndarray], index: Place) -> list[tuple[
         return [(0, _replaced(index, attributes["axis"], None))]
     if op.name == "layer_norm":
         return [(0, (*index[:-1], None)), (1, index[-1:]), (2, index[-1:])]
+    if op.name == "rms_norm":
+        return [(0, (*index[:-1], None)), (1, index[-1:])]
     if op.name == "cross_entropy":
         return [(0, (*index, None)), (1, index)]
     if op.name == "attention":
         batch = index[: operands[0].ndim - 2]
-        return [(0, (*index[: len(batch) + 1], None)), (1, (*batch, None, None)), (2, (*batch, None, None))]
+        sharing = [queries // keys for queries, keys in zip(operands[0].shape, operands[1].shape[:-2])]
+        shared = tuple(place // count for place, count in zip(batch, sharing))
+        return [(0, (*index[: len(batch) + 1], None)), (1, (*shared, None, None)), (2, (*shared, None, None))]
     if all(operand.shape == op.result.shape for operand in operands):
         return [(position, index) for position, _ in whole]
     return whole

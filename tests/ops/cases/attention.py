@@ -9,8 +9,15 @@ from cases.table import Input, attention_bound, case
 from euler_ir import tensor as T
 
 
+def shared_by(query, each):
+    """``each`` with heads repeated, so that there are as many as the query has."""
+    same = query.shape[:-2] == each.shape[:-2]
+    return each if same else each.repeat_interleave(query.shape[-3] // each.shape[-3], -3)
+
+
 def attention_reference(query, key, value, causal, scale=None):
     """Aligned at the last query and the last key; a row without a key gives 0 and the logsumexp -inf."""
+    key, value = (shared_by(query, each) for each in (key, value))
     scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
     queries, keys = scores.shape[-2:]
     seen = torch.ones(queries, keys, dtype=torch.bool)
@@ -40,6 +47,20 @@ for _lead, _queries, _keys, _width, _value_width in (
                     bound=attention_bound,
                     orders=2,
                 )
+for _heads, _key_heads in (((2, 6), (2, 2)), ((3,), (1,))):
+    for _causal in (False, True):
+        for _result in (0, 1):
+            case(
+                "attention",
+                f"{'attention_with_logsumexp' if _result else 'attention'}{' causal' if _causal else ''} grouped",
+                lambda q, k, v, causal=_causal, result=_result: T.attention_with_logsumexp(q, k, v, causal)[result],
+                lambda q, k, v, causal=_causal, result=_result: attention_reference(q, k, v, causal)[result],
+                Input((*_heads, 3, 4), "f64"),
+                Input((*_key_heads, 5, 4), "f64"),
+                Input((*_key_heads, 5, 2), "f64"),
+                bound=attention_bound,
+                orders=2,
+            )
 for _dtype in ("f16", "bf16"):
     _same = Input((2, 6, 8), _dtype)
     case(

@@ -122,6 +122,48 @@ case(
 )
 
 
+def rms_norm_reference(x, weight):
+    return F.rms_norm(x, x.shape[-1:], weight, 1e-5)
+
+
+def rms_norm_bound(result, x, weight):
+    """A sum of squares, all positive, is off by a part that its length bounds; nothing cancels."""
+    return (x.shape[-1] + 8) * np.abs(result)
+
+
+for _shape in ((4,), (3, 5), (2, 3, 8), (2, 1), (0, 4)):
+    for _dtype in FLOATS:
+        case(
+            "network",
+            "rms_norm",
+            T.rms_norm,
+            rms_norm_reference,
+            Input(_shape, _dtype),
+            Input(_shape[-1:], _dtype),
+            bound=rms_norm_bound,
+            orders=2 if _shape[-1:] != (1,) else 1,
+        )
+for _name, _numbers in (("zeros", np.zeros(9)), ("tiny", np.full(9, 1e-30)), ("huge", np.full(9, 1e18))):
+    case(
+        "network",
+        f"rms_norm {_name}",
+        T.rms_norm,
+        rms_norm_reference,
+        Input((1, 9), "f32", fixed(_numbers)),
+        Input((9,)),
+        bound=rms_norm_bound,
+    )
+case(
+    "network",
+    "rms_norm mixed",
+    T.rms_norm,
+    lambda x, w: rms_norm_reference(x.to(w.dtype), w),
+    Input((3, 4), "bf16"),
+    Input((4,), "f32"),
+    bound=rms_norm_bound,
+)
+
+
 def cross_entropy_reference(logits, labels):
     """``nan`` for a label that is no class; the ignored ones are 0."""
     targets = labels.reshape(-1).long()

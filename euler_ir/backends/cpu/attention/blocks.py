@@ -59,22 +59,24 @@ class AttentionWriter:
         """The function once its body is written.
 
         Its parameters are the tasks to run, begin to end - 1; this thread's scratch memory; the extent of the inner
-        batch axis; how many queries and keys there are; the scale; and for each view a pointer, the steps along two
-        batch axes, and that between rows, in elements.
+        batch axis; how many heads of queries share one of keys; how many queries and keys there are; the scale; and for
+        each view a pointer, the steps along two batch axes and along the heads that share, and that between rows, in
+        elements.
         """
         views = ", ".join(
-            f"ptr noalias %{name}, i64 %{name}.batch0, i64 %{name}.batch1, i64 %{name}.leading" for name in self.views
+            f"ptr noalias %{name}, i64 %{name}.batch0, i64 %{name}.batch1, i64 %{name}.group, i64 %{name}.leading"
+            for name in self.views
         )
         text = (
-            f"define void @{symbol}(i64 %begin, i64 %end, ptr noalias %scratch, i64 %batch.inner, i64 %queries, "
-            f"i64 %keys, {self.element} %scale, {views}) nounwind {{\n{self.code.body()}\n}}\n"
+            f"define void @{symbol}(i64 %begin, i64 %end, ptr noalias %scratch, i64 %batch.inner, i64 %group, "
+            f"i64 %queries, i64 %keys, {self.element} %scale, {views}) nounwind {{\n{self.code.body()}\n}}\n"
         )
         return Definition(text, frozenset(self.code.helpers))
 
     def declaration(self, symbol: str) -> str:
         """What another module says to call it."""
-        views = ", ptr, i64, i64, i64" * len(self.views)
-        return f"declare void @{symbol}(i64, i64, ptr, i64, i64, i64, {self.element}{views})"
+        views = ", ptr, i64, i64, i64, i64" * len(self.views)
+        return f"declare void @{symbol}(i64, i64, ptr, i64, i64, i64, i64, {self.element}{views})"
 
     def scratch(self, elements: int) -> Register:
         """Memory of this thread that the function may use while it runs, on a cache line."""
@@ -84,13 +86,13 @@ class AttentionWriter:
 
     # -- where things are ----------------------------------------------------------------------------------------------
 
-    def of_head(self, head: Register) -> Iterator[Rows]:
-        """Each of ``views`` at a point of the batch."""
+    def of_head(self, point: Register, member: Register) -> Iterator[Rows]:
+        """Each of ``views`` at a point of the batch, of queries for one of the heads that share those keys."""
         code, inner = self.code, Register("%batch.inner", "i64")
-        places = code.binary("udiv", head, inner), code.binary("urem", head, inner)
+        places = code.binary("udiv", point, inner), code.binary("urem", point, inner), member
         for name in self.views:
             base, leading = Register(f"%{name}", "ptr"), Register(f"%{name}.leading", "i64")
-            strides = [Register(f"%{name}.batch{axis}", "i64") for axis in (0, 1)]
+            strides = [Register(f"%{name}.{axis}", "i64") for axis in ("batch0", "batch1", "group")]
             moves = [code.binary("mul", place, stride) for place, stride in zip(places, strides)]
             yield Rows(step(code, base, self.element, *moves), leading)
 

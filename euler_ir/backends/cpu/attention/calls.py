@@ -19,7 +19,7 @@ _WRITERS = {"attention": ForwardWriter, "attention_gradient": GradientWriter}
 class AttentionFunction:
     """A function of attention: the module that exports its ``symbol``, and the scratch memory of each thread in bytes.
 
-    A task is ``block`` queries of a head, or a head where that is None.
+    A task is ``block`` queries of a head; where that is None, all queries that share a head of keys.
     """
 
     symbol: str
@@ -29,7 +29,9 @@ class AttentionFunction:
     block: int | None
 
     def tasks(self, step: AttentionStep) -> int:
-        return math.prod(step.batch) * (-(-step.queries // self.block) if self.block else 1)
+        if self.block is None:
+            return math.prod(step.key_batch)
+        return math.prod(step.batch) * -(-step.queries // self.block)
 
 
 @functools.cache
@@ -70,10 +72,11 @@ class AttentionModules:
         thread's own memory; ``pointers`` are those of its operands and results.
         """
         scale = constant(step.scale, {"f32": "float", "f64": "double"}[step.dtype.name])
+        views = zip((*step.operands, *step.results), pointers, strict=True)
         arguments = [
-            f"i64 {begin}, i64 {end}, ptr %scratch, i64 {(1, *step.batch)[-1]}",
+            f"i64 {begin}, i64 {end}, ptr %scratch, i64 {(1, *step.key_batch)[-1]}, i64 {step.group}",
             f"i64 {step.queries}, i64 {step.keys}, {scale.typed}",
-            *(_view(view, pointer) for view, pointer in zip((*step.operands, *step.results), pointers, strict=True)),
+            *(_view(step, view, pointer) for view, pointer in views),
         ]
         return f"  call void @{self.function(step).symbol}({', '.join(arguments)})"
 
@@ -82,6 +85,8 @@ class AttentionModules:
         return "\n".join(self._declarations)
 
 
-def _view(view: PlannedView, pointer: str) -> str:
-    outer, inner = (0, 0, *view.batch_strides)[-2:]
-    return f"ptr {pointer}, i64 {outer}, i64 {inner}, i64 {view.leading}"
+def _view(step: AttentionStep, view: PlannedView, pointer: str) -> str:
+    axes = len(step.key_batch)
+    outer, inner = (0, 0, *view.batch_strides[:axes])[-2:]
+    within_group = sum(view.batch_strides[axes:])
+    return f"ptr {pointer}, i64 {outer}, i64 {inner}, i64 {within_group}, i64 {view.leading}"

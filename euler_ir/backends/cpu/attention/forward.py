@@ -31,7 +31,8 @@ class ForwardWriter(AttentionWriter):
         self.factors = self.scratch(self.block)
         blocks = code.binary("udiv", code.binary("add", self.queries, number(self.block - 1)), number(self.block))
         with code.loop(Register("%begin", "i64"), Register("%end", "i64"), 1, nonempty=False) as task:
-            views = tuple(self.of_head(code.binary("udiv", task, blocks)))
+            head, group = code.binary("udiv", task, blocks), Register("%group", "i64")
+            views = tuple(self.of_head(code.binary("udiv", head, group), code.binary("urem", head, group)))
             block = self._dealt(code.binary("urem", task, blocks), blocks)
             self._block(*views, code.binary("mul", block, number(self.block)))
 

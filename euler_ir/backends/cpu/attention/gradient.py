@@ -1,8 +1,8 @@
 """The gradient of attention in generated code (Dao et al., arXiv:2205.14135, appendix B).
 
-A task is one head. For each block of queries and each tile of keys the weights are computed again from the logsumexp;
-nothing of the size of all scores is kept. The gradients of keys and values are summed in their places, block by block,
-those of queries in scratch memory.
+A task is one head of keys, with all heads of queries that share it. For each block of queries and each tile of keys the
+weights are computed again from the logsumexp; nothing of the size of all scores is kept. The gradients of keys and
+values are summed in their places, block by block and head by head, those of queries in scratch memory.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ class GradientWriter(AttentionWriter):
         self.by_scores = self.scratch(KEYS_PER_TILE * self.block)
         self.shifts = self.scratch(self.block)
         self.deltas = self.scratch(self.block)
-        with code.loop(Register("%begin", "i64"), Register("%end", "i64"), 1, nonempty=False) as head:
-            views = dict(zip(self.views, self.of_head(head)))
+        with code.loop(Register("%begin", "i64"), Register("%end", "i64"), 1, nonempty=False) as point:
+            views = dict(zip(self.views, self.of_head(point, number(0))))
             self._clear(views["d_key"], width)
             self._clear(views["d_value"], value_width)
-            with code.loop(number(0), self.queries, self.block, nonempty=False) as first:
-                self._block(**views, first=first)
+            with code.loop(number(0), Register("%group", "i64"), 1, nonempty=True) as member:
+                views = dict(zip(self.views, self.of_head(point, member)))
+                with code.loop(number(0), self.queries, self.block, nonempty=False) as first:
+                    self._block(**views, first=first)
 
     def _clear(self, rows: Rows, width: int) -> None:
         code, zero = self.code, self.code.splat(constant(0, self.element), self.lanes)
