@@ -9,6 +9,9 @@ import numpy as np
 from models.gpt2 import GPT2Config
 from models.named_tensors import check_tensors
 from models.tensor_files import read_json, read_tensors, write_json, write_tensors
+from models.tokenizer.formats import load_tokenizer, save_tokenizer
+from models.tokenizer.special_tokens import END_OF_TEXT
+from models.training.checkpoint import Checkpoint
 
 CONFIG = "config.json"
 PREFIX = "transformer."
@@ -62,11 +65,26 @@ def read_gpt2(path):
     return config, {name: np.ascontiguousarray(array) for name, array in arrays.items()}, notices
 
 
+def read_checkpoint(path, tokenizer=None):
+    """(Checkpoint, notices) of what `read_gpt2` reads, at step 0 and with weights alone, so that training begins there.
+
+    `tokenizer` stands in for the one in the folder. Raises as `read_gpt2` and `load_tokenizer`, and ValueError when the
+    tokenizer has more ids than the model.
+    """
+    config, arrays, notices = read_gpt2(path)
+    if tokenizer is None:
+        tokenizer = _tokenizer_in(Path(path) if Path(path).is_dir() else Path(path).parent)
+    if tokenizer.vocab_size > config.vocab_size:
+        raise ValueError(f"The tokenizer has {tokenizer.vocab_size} ids, the model in {path} only {config.vocab_size}.")
+    return Checkpoint(arrays, config, tokenizer, step=0, settings={}, progress={}), notices
+
+
 def write_gpt2(folder, config, arrays, tokenizer=None, shard_bytes=5 * 10**9):
-    """Write a folder that transformers loads as GPT2LMHeadModel, with the tokenizer's end of text as its end.
+    """Write a folder that transformers loads as GPT2LMHeadModel, and with a tokenizer its tokenizer too.
 
     `arrays` holds at least the parameters of `config.build()`, by name. Biases that the model does not have are
-    written as zeros. Raises FileExistsError when the folder has something in it, and OSError.
+    written as zeros. Raises FileExistsError when the folder has something in it, ValueError for a tokenizer that
+    transformers has no file for, and OSError.
     """
     folder = Path(folder)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
@@ -77,6 +95,9 @@ def write_gpt2(folder, config, arrays, tokenizer=None, shard_bytes=5 * 10**9):
         array = np.zeros(parameter.shape, np.float32) if absent else arrays[name]
         tensors[name if name == HEAD else PREFIX + name] = array
     folder.mkdir(parents=True, exist_ok=True)
+    if tokenizer:
+        save_tokenizer(tokenizer, folder / "tokenizer.json", "huggingface")
+        write_json(folder / "tokenizer_config.json", _tokenizer_config(tokenizer, config.context))
     write_tensors(folder, tensors, shard_bytes)
     end = tokenizer.end_of_text_id if tokenizer else None
     ends = {"bos_token_id": end, "eos_token_id": end}
@@ -116,6 +137,18 @@ def _document_of(config):
         "attn_pdrop": 0.0,
         "dtype": "float32",
     }
+
+
+def _tokenizer_in(folder):
+    if not any((folder / name).exists() for name in ("tokenizer.json", "vocab.json", "encoder.json")):
+        raise FileNotFoundError(f"{folder} holds no tokenizer. Give the one that belongs to the model.")
+    return load_tokenizer(folder)
+
+
+def _tokenizer_config(tokenizer, context):
+    end = None if tokenizer.end_of_text_id is None else END_OF_TEXT
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    return {**kind, "model_max_length": context, "bos_token": end, "eos_token": end}
 
 
 def _with_head_resolved(config, arrays, path):

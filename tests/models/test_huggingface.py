@@ -155,9 +155,11 @@ def test_the_widths_of_the_real_gpt2(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["124M", "355M", "774M"])
+@pytest.mark.parametrize("preset", ["124M", "355M", "774M", "1558M"])
 def test_gpt2s_in_their_real_sizes(preset, tmp_path):
-    check_real_widths(PRESETS[preset], tmp_path)
+    """All layers, but for the largest, which with its gradients in both programs would need more than 24 GB."""
+    layers = 4 if preset == "1558M" else PRESETS[preset].layers
+    check_real_widths(replace(PRESETS[preset], layers=layers), tmp_path)
 
 
 def test_a_trained_model_predicts_what_it_predicts_in_transformers():

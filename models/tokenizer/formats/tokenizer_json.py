@@ -52,7 +52,8 @@ def write(tokenizer, path):
         "type": "BPE",
         **{name: allowed[0] for name, allowed in MODEL_OPTIONS.items()},
         "fuse_unk": False,
-        "vocab": ordinary_ids(tokenizer),
+        # Special tokens too: one that the model does not list would be numbered anew, after all others.
+        "vocab": ordinary_ids(tokenizer) | tokenizer.special_tokens,
         "merges": printable_merges(tokenizer),
     }
     document = {

@@ -1,0 +1,97 @@
+"""A GPT-2 goes from Hugging Face's folder to a checkpoint, is used, and goes back."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformers
+
+import euler_ir as ei
+from examples import gpt2_convert
+from models.gpt2 import GPT2Config
+from models.language_model import train_graph
+from models.tokenizer.characters import CharacterTokenizer
+from models.training.checkpoint import Checkpoint
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "tests" / "data" / "gpt2_shakespeare"
+
+
+def run(*arguments):
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, encoding="utf-8", timeout=120, cwd=ROOT)
+
+
+def convert(*arguments):
+    return run("examples/gpt2_convert.py", *arguments)
+
+
+@pytest.fixture(scope="module")
+def checkpoint_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("run") / "shakespeare.safetensors"
+    finished = convert("import", FOLDER, path)
+    assert finished.returncode == 0, finished.stderr
+    assert "GPT-2 of 940,800 parameters, tokenizer of 1,024 ids" in finished.stdout
+    assert "begins with the optimiser's moments at zero" in finished.stdout
+    return path
+
+
+def test_from_text_to_text_as_in_transformers(checkpoint_file):
+    reference = json.loads((FOLDER / "reference.json").read_text())
+    ids = np.load(FOLDER / "reference.npz")
+    tokenizer = Checkpoint.load(checkpoint_file).tokenizer
+    prompt = "KING RICHARD:\nWhat is"
+    assert tokenizer.encode(prompt) == ids["greedy_prompt"].tolist()
+    options = ["--prompt", prompt, "--temperature", 0, "--tokens", 60]
+    finished = run("examples/gpt2_sample.py", checkpoint_file, *options)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.removesuffix("\n") == reference["greedy_text"]
+
+
+def test_training_begins_from_it(checkpoint_file):
+    checkpoint = Checkpoint.load(checkpoint_file)
+    assert checkpoint.step == 0
+    state = ei.initial_state(train_graph(checkpoint.config, 1, 8))
+    parameters = [name for name, _ in checkpoint.config.build().named_parameters()]
+    checkpoint.restore(state, parameters)
+    assert all(np.array_equal(state[name], checkpoint.arrays[name]) for name in parameters)
+
+
+def test_there_and_back(checkpoint_file, tmp_path):
+    finished = convert("export", checkpoint_file, tmp_path / "model")
+    assert finished.returncode == 0, finished.stderr
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    original = transformers.AutoModelForCausalLM.from_pretrained(FOLDER)
+    arrays, expected = model.state_dict(), original.state_dict()
+    assert arrays.keys() == expected.keys() and all(bool((arrays[name] == expected[name]).all()) for name in arrays)
+    text = "First, né <|endoftext|>\n\n  x"
+    assert tokenizer(text)["input_ids"] == Checkpoint.load(checkpoint_file).tokenizer.encode(text, allowed_special="all")
+    assert (tokenizer.eos_token_id, model.generation_config.eos_token_id, tokenizer.model_max_length) == (0, 0, 128)
+
+
+def test_what_cannot_be_converted_is_one_line(checkpoint_file, tmp_path, capsys):
+    of_characters = tmp_path / "characters.safetensors"
+    config = GPT2Config(3, 8, 1, 2, 8)
+    weights = dict(ei.initial_state(train_graph(config, 1, 8)))
+    Checkpoint(weights, config, CharacterTokenizer.train("abc"), 1, {}, {}).save(of_characters)
+    micro = FOLDER.with_name("gpt2_micro")
+    for arguments, message in (
+        (["import", tmp_path / "nowhere", tmp_path / "a"], "There is no "),
+        (["import", FOLDER, checkpoint_file], "is there already"),
+        (["import", micro, tmp_path / "a"], "holds no tokenizer"),
+        (["import", micro, tmp_path / "a", "--tokenizer", FOLDER], "1024 ids, the model in"),
+        (["export", FOLDER / "tokenizer.json", tmp_path / "a"], "is not a checkpoint"),
+        (["export", of_characters, tmp_path / "a"], "holds byte-level BPE only"),
+        (["export", checkpoint_file, FOLDER], "not empty"),
+    ):
+        assert gpt2_convert.main(list(map(str, arguments))) == 2
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1, (arguments, error)
+    assert gpt2_convert.main(["export", str(of_characters), str(tmp_path / "a"), "--without-tokenizer"]) == 0
+    with pytest.raises(SystemExit) as stopped:
+        gpt2_convert.main([])
+    assert stopped.value.code == 2
