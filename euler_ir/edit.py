@@ -46,13 +46,14 @@ def _replaced(old: Value, replacement) -> Value:
     return new
 
 
-def read_values(graph: Graph, names: Iterable[str], stop: bool = False) -> Graph:
-    """``graph`` with the values called ``names`` as outputs too, each under its own name.
+def read_values(graph: Graph, names: Iterable[str] | Mapping[str, str], stop: bool = False) -> Graph:
+    """``graph`` with the values called ``names`` as outputs too, each under its own name, or a mapping's keys.
 
     With ``stop`` they are its only outputs, nothing is updated, and what they do not need is not there, inputs
     included. Raises GraphError for a name that is not in the graph, or that another value has as an output.
     """
-    wanted = {name: graph.value(name) for name in names}
+    called = names if isinstance(names, Mapping) else {name: name for name in names}
+    wanted = {output: graph.value(name) for output, name in called.items()}
     needed = set(graph.needed(wanted.values()) if stop else graph.ops)
     rebuild = Rebuild(graph, "read_values")
     for op in rebuild:

@@ -92,6 +92,7 @@ def test_reading_adds_outputs_and_stopping_leaves_nothing_else(backend):
     verify(stopped)
     assert [op.name for op in stopped.ops] == ["input", "parameter", "matmul"]
     assert list(stopped.outputs) == ["hidden.matmul"] and not stopped.updates
+    assert list(ei.read_values(graph, {"product": "hidden.matmul"}, stop=True).outputs) == ["product"]
     assert print_graph(graph) == before, "the given graph has changed"
 
 

@@ -1,0 +1,88 @@
+"""What each head looks at, and which of three known kinds it resembles."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+import euler_ir as ei
+from models.interpretability.subject import as_tokens
+from models.language_model import WholeTexts
+
+_STREAM = 0x7265706561746564
+
+
+class RecordedAttention(WholeTexts):
+    """Whole texts whose attention probabilities are kept: `probabilities`, {path: f32[batch, heads, T, T]}."""
+
+    def __init__(self, length):
+        super().__init__(length)
+        self.probabilities = {}
+
+    def attention(self, path, query, key, value):
+        """Softmax of scaled scores over what is seen, spelled out so that the probabilities are values of the graph."""
+        groups = query.shape[1] // key.shape[1]
+        key, value = (_for_each_query(shared, groups) for shared in (key, value))
+        scores = ei.matmul(query, key, transpose_right=True) * (1 / math.sqrt(query.shape[-1]))
+        positions = ei.arange(self.length)
+        seen = positions <= positions.reshape(self.length, 1)
+        probabilities = ei.softmax(ei.where(seen, scores, float("-inf")), axis=-1)
+        self.probabilities[path] = probabilities
+        return probabilities @ value
+
+
+def _for_each_query(shared, groups):
+    """Keys or values [batch, heads, T, width], each head repeated for the `groups` queries in turn that share it."""
+    if groups == 1:
+        return shared
+    batch, heads, length, width = shared.shape
+    repeated = ei.stack([shared] * groups, axis=2)
+    return repeated.reshape(batch, heads * groups, length, width)
+
+
+def attention_probabilities(subject, ids):
+    """{path of the attention: f32[heads, T, T]}: how much each token (row) takes from each one before it (column).
+
+    `ids` may also be integer [batch, T], and the arrays are then [batch, heads, T, T].
+    """
+    tokens = np.atleast_2d(np.asarray(ids, np.int32))
+    sequence = RecordedAttention(tokens.shape[1])
+    graph = subject.graph(tokens.shape[1], len(tokens), sequence)
+    with graph:
+        names = {path: probabilities.name for path, probabilities in sequence.probabilities.items()}
+    found = subject.compile(ei.read_values(graph, names, stop=True))(tokens=tokens)
+    return found if np.ndim(ids) == 2 else {path: array[0] for path, array in found.items()}
+
+
+@dataclass(frozen=True)
+class HeadScores:
+    """Of one attention, f64[heads] each: mean probability that goes to the token before, to the token itself, and, in
+    random tokens repeated once, to the token after the earlier occurrence (Olsson et al., arXiv:2209.11895).
+    """
+
+    previous: np.ndarray
+    same: np.ndarray
+    induction: np.ndarray
+
+
+def head_scores(subject, seed=0, batch=8, length=None):
+    """{path of the attention: `HeadScores`}, on `batch` rows of `length` random tokens, each row twice in a row.
+
+    `length` is by default as much as fits, up to 64. Raises ValueError when the model sees less than two times two.
+    """
+    length = min(64, subject.config.context // 2) if length is None else length
+    if length < 2:
+        raise ValueError(f"Induction needs a context of 4 tokens, and the model has {subject.config.context}.")
+    random = np.random.default_rng([_STREAM, seed])
+    tokens = random.integers(min(subject.config.vocab_size, subject.tokenizer.vocab_size), size=(batch, length))
+    tokens = np.concatenate([tokens, tokens], axis=1)
+    scores = {}
+    for path, probabilities in attention_probabilities(subject, tokens).items():
+        wide = probabilities.astype(np.float64)
+
+        def mean_at(offset, begin):
+            """The mean probability from each row, from row `begin` on, to the column `offset` before it."""
+            return np.diagonal(wide, -offset, 2, 3)[..., begin - offset :].mean(axis=(0, 2))
+
+        scores[path] = HeadScores(mean_at(1, 1), mean_at(0, 0), mean_at(length - 1, length))
+    return scores

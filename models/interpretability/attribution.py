@@ -1,0 +1,123 @@
+"""What each token of a text contributes to a prediction: gradient times activation, and integrated gradients.
+
+Both are taken at the embedded tokens, never at the ids, and keep their sign.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import euler_ir as ei
+from models.interpretability.structure import embedded_tokens
+from models.interpretability.subject import as_tokens, next_token_graph
+
+TOLERANCE = 1e-3
+MOST_POINTS = 512
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """`scores`, f64[tokens], signed, of the log-probability of `target` after the text.
+
+    `value` is that log-probability and `baseline_value` what it is at the baseline. Integrated gradients are complete:
+    the scores sum to the difference; `points` says at how many points the gradient was taken. Gradient times activation
+    has neither baseline nor sum: both are None.
+    """
+
+    scores: np.ndarray
+    target: int
+    value: float
+    baseline_value: float | None = None
+    points: int | None = None
+
+    @property
+    def error(self):
+        """By how much the scores' sum misses the difference to the baseline; None where they need not sum to it."""
+        return None if self.baseline_value is None else float(self.scores.sum() - (self.value - self.baseline_value))
+
+
+def gradient_times_activation(subject, ids, target=None, value=None):
+    """An `Attribution` to each position of `value`, a name of the graph, [1, tokens, ...]; by default the embedding.
+
+    Raises GraphError for a name that is not in the graph, and ValueError for a value without an element a token.
+    """
+    graph = next_token_graph(subject, len(ids))
+    activation = embedded_tokens(graph) if value is None else graph.value(value)
+    if activation.ndim < 2 or activation.shape[:2] != (1, len(ids)):
+        raise ValueError(f"{value} is {activation.type}: it has no row for each of the {len(ids)} tokens.")
+    with graph:
+        chosen = _chosen(graph)
+        product = activation.cast(ei.f64) * ei.gradient(chosen, [activation])[0].cast(ei.f64)
+        ei.output(value=chosen, scores=product.reshape(len(ids), -1).sum(1))
+    target = _target(subject, ids, target)
+    found = subject.compile(graph)(tokens=as_tokens(ids), target=np.int32(target))
+    return Attribution(found["scores"], target, float(found["value"]))
+
+
+def integrated_gradients(subject, ids, target=None, baseline=None, tolerance=TOLERANCE):
+    """Integrated gradients (Sundararajan et al., arXiv:1703.01365) from a baseline to the embedded tokens.
+
+    The baseline puts the embedding of the token `baseline`, or zeros where that is None, in the place of every token,
+    the first one too; positions stay. The integral is summed by Gauss and Legendre at 16 points and at twice as many
+    until the scores sum to the difference within `tolerance` of it. Raises ArithmeticError when MOST_POINTS do not do.
+    """
+    graph = _path_graph(subject, len(ids))
+    run = subject.compile(graph)
+    target = _target(subject, ids, target)
+    rows = subject.compile(ei.read_values(graph, {"rows": embedded_tokens(graph).name}, stop=True))
+    start = np.zeros((1, len(ids), subject.config.width), np.float32)
+    if baseline is not None:
+        start = rows(tokens=as_tokens([baseline] * len(ids)))["rows"]
+
+    def at(share):
+        return run(tokens=as_tokens(ids), target=np.int32(target), baseline=start, share=np.float32(share))
+
+    value, baseline_value = float(at(1)["value"]), float(at(0)["value"])
+    points = 16
+    while True:
+        nodes, weights = np.polynomial.legendre.leggauss(points)
+        scores = sum(weight / 2 * at((node + 1) / 2)["scores"] for node, weight in zip(nodes, weights))
+        result = Attribution(scores, target, value, baseline_value, points)
+        if abs(result.error) <= tolerance * max(abs(value - baseline_value), tolerance):
+            return result
+        if points >= MOST_POINTS:
+            raise ArithmeticError(
+                f"The scores sum to {scores.sum():.6f}, not to {value - baseline_value:.6f}, with {points} points. "
+                "Give another baseline or a larger tolerance."
+            )
+        points *= 2
+
+
+def _path_graph(subject, length):
+    """The gradient at a point of the way from `baseline` to the embedded tokens: `share`, 0 to 1, of it is done.
+
+    `scores`, f64[length], are the gradient there times the whole way, and `value` the log-probability of `target` there.
+    """
+    graph = next_token_graph(subject, length)
+    name = embedded_tokens(graph).name
+    point = None
+
+    def between(rows):
+        nonlocal point
+        start, share = ei.input("baseline", rows.shape), ei.input("share", ())
+        point = start + (rows - start) * share
+        return point
+
+    graph = ei.replace_values(graph, {name: between})
+    with graph:
+        chosen = _chosen(graph)
+        way = (graph.value(name) - graph.leaf("baseline")).cast(ei.f64)
+        slope = ei.gradient(chosen, [point])[0].cast(ei.f64)
+        ei.output(value=chosen, scores=(way * slope).reshape(length, -1).sum(1))
+    return graph
+
+
+def _chosen(graph):
+    return ei.take(graph.outputs["log_probabilities"], ei.input("target", (), ei.i32), axis=0)
+
+
+def _target(subject, ids, target):
+    if target is not None:
+        return int(target)
+    found = subject.compile(next_token_graph(subject, len(ids)))(tokens=as_tokens(ids))
+    return int(found["log_probabilities"].argmax())

@@ -1,0 +1,113 @@
+"""A trained model that is looked into: its graphs, its weights, and its tokens as a person reads them."""
+
+import functools
+
+import numpy as np
+
+import euler_ir as ei
+from euler_ir import nn
+from models.language_model import WholeTexts
+from models.training.checkpoint import Checkpoint
+
+
+class Subject:
+    """A model of any architecture with weights of its own: whatever is done to them, the given arrays stay as they are.
+
+    `config` makes the model, `arrays` holds its parameters by name (more does no harm), `state` is the copy of them.
+    Raises ValueError for parameters that are missing, and ExecutionError for those of another type.
+    """
+
+    def __init__(self, config, arrays, tokenizer, backend="cpu", threads=None):
+        self.config, self.tokenizer = config, tokenizer
+        self._options = {"backend": backend, "threads": threads}
+        graph = self.graph(1)
+        self.parameters = [parameter.op.attributes["name"] for parameter in graph.parameters]
+        if missing := [name for name in self.parameters if name not in arrays]:
+            raise ValueError(f"The weights lack {len(missing)} of the model's parameters: {', '.join(missing[:5])}.")
+        self.state = ei.State()
+        for name in self.parameters:
+            self.state[name] = arrays[name]
+        self.state.add(graph)
+
+    @classmethod
+    def load(cls, path, backend="cpu", threads=None):
+        """That of a checkpoint. Raises as `Checkpoint.load` and as above."""
+        checkpoint = Checkpoint.load(path)
+        return cls(checkpoint.config, checkpoint.arrays, checkpoint.tokenizer, backend, threads)
+
+    def graph(self, length, batch=1, sequence=None):
+        """The model on whole texts: `tokens`, i32[batch, length], to `features` and `logits`, f32[batch, length, ...].
+
+        `sequence` stands for `WholeTexts(length)`. Raises ValueError for more tokens than the model has positions.
+        """
+        if not 1 <= length <= self.config.context:
+            raise ValueError(f"{length} tokens are not between 1 and the {self.config.context} positions of the model.")
+        with ei.Graph("look") as graph:
+            tokens = ei.input("tokens", (batch, length), ei.i32)
+            model = self.config.build()
+            features = model(tokens, WholeTexts(length) if sequence is None else sequence)
+            ei.output(features=features, logits=model.logits(features))
+        return graph
+
+    def compile(self, graph, state=None):
+        """A function of the graph's inputs, by name, to its outputs by name, on `state`, by default the weights."""
+        return functools.partial(ei.compile(graph, **self._options), self.state if state is None else state)
+
+    def blocks(self):
+        """Paths of the model's blocks, the modules that stand in a list, as `h.0`."""
+        lists = [member for member in vars(self.config.build()).values() if isinstance(member, nn.ModuleList)]
+        return [block.path for blocks in lists for block in blocks]
+
+    def ids(self, text):
+        """Ids of a text, [tokens]. Raises ValueError when there are none, or more than the model has positions."""
+        ids = self.tokenizer.encode_ordinary(text)
+        if not ids:
+            raise ValueError("The text is empty. Give at least one character.")
+        if len(ids) > self.config.context:
+            raise ValueError(
+                f"The text has {len(ids)} tokens, more than the {self.config.context} that the model sees at once. "
+                "Give a shorter one."
+            )
+        return ids
+
+    def id_of(self, text):
+        """The one id of a text that is a single token. Raises ValueError for any other, with the tokens that it has."""
+        ids = self.tokenizer.encode_ordinary(text)
+        if len(ids) != 1:
+            shown = " ".join(map(self.shown, ids)) or "none"
+            raise ValueError(f"{text!r} is not one token of this model; its tokens are: {shown}. Choose one of them.")
+        return ids[0]
+
+    def shown(self, token_id):
+        """A token in quotes, as Python writes its text, or its bytes where these are no text by themselves."""
+        if token_id >= self.tokenizer.vocab_size:
+            return f"#{token_id}"
+        data = self.tokenizer.token_bytes(token_id)
+        try:
+            return repr(data.decode("utf-8"))
+        except UnicodeDecodeError:
+            return repr(data)
+
+
+def as_tokens(ids):
+    """Ids as the input of a graph: i32[1, tokens]."""
+    return np.asarray([ids], np.int32)
+
+
+def log_probabilities(logits):
+    """Of logits [..., vocab] in a graph, in f64, so that small differences are seen."""
+    return ei.log_softmax(logits.cast(ei.f64), axis=-1)
+
+
+def next_token_graph(subject, length):
+    """`tokens`, i32[1, length], to `log_probabilities`, f64[vocab], of the token after them."""
+    graph = subject.graph(length)
+    with graph:
+        ei.output(log_probabilities=log_probabilities(graph.outputs["logits"][0, length - 1]))
+    return graph
+
+
+def check_finite(array):
+    """Raise ValueError for predictions that are NaN or infinite."""
+    if not np.isfinite(array).all():
+        raise ValueError("The model's predictions are not finite. Its weights are damaged; use another checkpoint.")
