@@ -1,0 +1,68 @@
+"""Two checkpoints side by side: which tensors moved, and what they predict differently."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import euler_ir as ei
+from models.data.batches import IGNORED_LABEL, validation_windows
+from models.interpretability.subject import next_token_graph
+
+
+@dataclass(frozen=True)
+class Movement:
+    """How far a tensor moved: `change` is the norm of the difference, `relative` that over the norm of the first."""
+
+    name: str
+    change: float
+    relative: float
+    largest: float
+
+
+def movements(first, second):
+    """([Movement], [difference in words]) of two mappings of arrays by name, those that moved most, relatively, first.
+
+    Tensors that only one has, or whose shapes differ, are not compared but named in the second list.
+    """
+    moved, differences = [], []
+    for name in sorted(first.keys() | second.keys()):
+        if name not in first or name not in second:
+            differences.append(f"{name} is only in the {'first' if name in first else 'second'}")
+        elif first[name].shape != second[name].shape:
+            differences.append(f"{name} is {list(first[name].shape)} in the first, {list(second[name].shape)} in the second")
+        else:
+            before, after = (np.asarray(each[name], np.float64) for each in (first, second))
+            change, norm = float(np.linalg.norm(after - before)), float(np.linalg.norm(before))
+            relative = change / norm if norm else float("inf") if change else 0.0
+            moved.append(Movement(name, change, relative, float(np.abs(after - before).max(initial=0.0))))
+    return sorted(moved, key=lambda movement: -movement.relative), differences
+
+
+def token_losses(subject, ids):
+    """Loss of each of `ids` but the first, in nats, f64[tokens - 1], in windows of the model's context.
+
+    Raises ValueError for fewer than two ids.
+    """
+    length = min(subject.config.context, len(ids) - 1)
+    windows = validation_windows(np.asarray(ids, np.int32), max(length, 1), batch_size=1)
+    graph = subject.graph(length)
+    with graph:
+        targets = ei.input("targets", (1, length), ei.i32)
+        losses = ei.cross_entropy(graph.outputs["logits"].cast(ei.f64), targets, ignore_index=IGNORED_LABEL)
+        ei.output(losses=losses)
+    run = subject.compile(graph)
+    found = [run(tokens=tokens, targets=targets)["losses"][targets != IGNORED_LABEL] for tokens, targets in windows]
+    return np.concatenate(found)
+
+
+def bits_per_byte(subject, text):
+    """That of a text, whose first token is not predicted; it compares models with different tokenizers."""
+    ids = subject.tokenizer.encode_ordinary(text)
+    return float(token_losses(subject, ids).sum() / np.log(2) / len(subject.tokenizer.decode_bytes(ids[1:])))
+
+
+def next_tokens(subject, ids, count):
+    """The `count` likeliest tokens after `ids`, a list of (id, probability)."""
+    graph = next_token_graph(subject, len(ids))
+    found = subject.compile(graph)(tokens=np.asarray([ids], np.int32))["log_probabilities"]
+    return [(int(token), float(np.exp(found[token]))) for token in np.argsort(-found, kind="stable")[:count]]
