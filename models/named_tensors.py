@@ -24,6 +24,11 @@ def check_tensors(found, wanted, source):
         raise ValueError(f"{source} does not fit the model: {'; '.join(parts)}.")
 
 
+def tensor_types(arrays):
+    """The type of each array of a mapping by name, as text, for `check_tensors`."""
+    return {name: f"{array.dtype}{list(array.shape)}" for name, array in arrays.items()}
+
+
 def _shown(shape):
     return list(shape) if isinstance(shape, tuple) else shape
 

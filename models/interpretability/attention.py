@@ -65,24 +65,27 @@ class HeadScores:
     induction: np.ndarray
 
 
-def head_scores(subject, seed=0, batch=8, length=None):
-    """{path of the attention: `HeadScores`}, on `batch` rows of `length` random tokens, each row twice in a row.
+def repeated_tokens(subject, seed=0, batch=8, length=64):
+    """Rows of `length` random tokens, each row twice in a row: i32[batch, 2 * length], a function of `seed`.
 
-    `length` is by default as much as fits, up to 64. Raises ValueError when the model sees less than two times two.
+    Rows are as much shorter as the model's context asks for. Raises ValueError when not even two tokens fit twice.
     """
-    length = min(64, subject.config.context // 2) if length is None else length
+    length = min(length, subject.config.context // 2)
     if length < 2:
         raise ValueError(f"Induction needs a context of 4 tokens, and the model has {subject.config.context}.")
     random = np.random.default_rng([_STREAM, seed])
-    tokens = random.integers(min(subject.config.vocab_size, subject.tokenizer.vocab_size), size=(batch, length))
-    tokens = np.concatenate([tokens, tokens], axis=1)
+    known = min(subject.config.vocab_size, subject.tokenizer.vocab_size)
+    return np.tile(random.integers(known, size=(batch, length), dtype=np.int32), 2)
+
+
+def head_scores(subject, tokens):
+    """{path of the attention: `HeadScores`} on `tokens`, those of `repeated_tokens`."""
+    length = tokens.shape[1] // 2
     scores = {}
     for path, probabilities in attention_probabilities(subject, tokens).items():
         wide = probabilities.astype(np.float64)
-
-        def mean_at(offset, begin):
-            """The mean probability from each row, from row `begin` on, to the column `offset` before it."""
-            return np.diagonal(wide, -offset, 2, 3)[..., begin - offset :].mean(axis=(0, 2))
-
-        scores[path] = HeadScores(mean_at(1, 1), mean_at(0, 0), mean_at(length - 1, length))
+        same, previous, induction = (np.diagonal(wide, -offset, 2, 3) for offset in (0, 1, length - 1))
+        # The first element of a diagonal is the row `offset`; induction begins with the first token seen before.
+        means = (diagonal.mean(axis=(0, 2)) for diagonal in (previous, same, induction[..., 1:]))
+        scores[path] = HeadScores(*means)
     return scores

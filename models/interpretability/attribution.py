@@ -91,7 +91,7 @@ def integrated_gradients(subject, ids, target=None, baseline=None, tolerance=TOL
 def _path_graph(subject, length):
     """The gradient at a point of the way from `baseline` to the embedded tokens: `share`, 0 to 1, of it is done.
 
-    `scores`, f64[length], are the gradient there times the whole way, and `value` the log-probability of `target` there.
+    `scores`, f64[length], are the gradient there times the whole way, `value` is the log-probability of `target` there.
     """
     graph = next_token_graph(subject, length)
     name = embedded_tokens(graph).name

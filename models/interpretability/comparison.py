@@ -29,7 +29,8 @@ def movements(first, second):
         if name not in first or name not in second:
             differences.append(f"{name} is only in the {'first' if name in first else 'second'}")
         elif first[name].shape != second[name].shape:
-            differences.append(f"{name} is {list(first[name].shape)} in the first, {list(second[name].shape)} in the second")
+            shapes = [list(each[name].shape) for each in (first, second)]
+            differences.append(f"{name} is {shapes[0]} in the first and {shapes[1]} in the second")
         else:
             before, after = (np.asarray(each[name], np.float64) for each in (first, second))
             change, norm = float(np.linalg.norm(after - before)), float(np.linalg.norm(before))

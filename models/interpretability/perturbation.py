@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import euler_ir as ei
-from models.interpretability.subject import as_tokens, check_finite, next_token_graph
+from models.interpretability.subject import as_tokens, check_finite, divergence, entropy, next_token_graph
 
 DELTAS = (-0.3, -0.1, -0.03, 0.03, 0.1, 0.3)
 MOVERS = 5
@@ -44,7 +44,9 @@ class Place:
 def _index(part, size, text):
     try:
         if ":" in part:
-            return slice(*(int(bound) if bound.strip() else None for bound in part.split(":")))
+            chosen = slice(*(int(bound) if bound.strip() else None for bound in part.split(":")))
+            chosen.indices(size)
+            return chosen
         position = int(part)
     except (ValueError, TypeError):
         raise ValueError(f"{part!r} in {text!r} is no index. Write numbers and slices, as [3,7] or [:,0:4].") from None
@@ -154,18 +156,6 @@ def _nudge(delta, before, after, target, slope):
         float(before[target] + slope * delta),
         tuple((int(token), float(np.exp(before[token])), float(np.exp(after[token]))) for token in movers),
     )
-
-
-def divergence(first, second):
-    """KL(first || second) in nats, of log-probabilities f64[..., vocab]; 0 log 0 is 0."""
-    weight = np.exp(first)
-    with np.errstate(invalid="ignore"):
-        return np.where(weight > 0, weight * (first - second), 0.0).sum(-1)
-
-
-def entropy(log_probability):
-    """That of a distribution, in nats, of log-probabilities f64[..., vocab]."""
-    return -divergence(log_probability, 0.0)
 
 
 def _slope_graph(subject, length, name):

@@ -1,4 +1,4 @@
-"""How much the loss depends on each weight: gradients, gradients times weights, and the empirical Fisher information."""
+"""How much the loss depends on each weight: gradient, gradient times weight, and the empirical Fisher information."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -7,6 +7,7 @@ import numpy as np
 import euler_ir as ei
 from euler_ir import nn
 from models.language_model import WholeTexts
+from models.named_tensors import check_tensors, tensor_types
 from models.training.checkpoint import Checkpoint
 
 
@@ -14,7 +15,7 @@ class Subject:
     """A model of any architecture with weights of its own: whatever is done to them, the given arrays stay as they are.
 
     `config` makes the model, `arrays` holds its parameters by name (more does no harm), `state` is the copy of them.
-    Raises ValueError for parameters that are missing, and ExecutionError for those of another type.
+    Raises ValueError, with their names, for parameters that are missing or of another type.
     """
 
     def __init__(self, config, arrays, tokenizer, backend="cpu", threads=None):
@@ -22,12 +23,12 @@ class Subject:
         self._options = {"backend": backend, "threads": threads}
         graph = self.graph(1)
         self.parameters = [parameter.op.attributes["name"] for parameter in graph.parameters]
-        if missing := [name for name in self.parameters if name not in arrays]:
-            raise ValueError(f"The weights lack {len(missing)} of the model's parameters: {', '.join(missing[:5])}.")
         self.state = ei.State()
         for name in self.parameters:
-            self.state[name] = arrays[name]
-        self.state.add(graph)
+            if name in arrays:
+                self.state[name] = arrays[name]
+        wanted = {leaf.name: f"{leaf.dtype.numpy}{list(leaf.shape)}" for leaf in graph.parameters}
+        check_tensors(tensor_types(self.state), wanted, "What was given")
 
     @classmethod
     def load(cls, path, backend="cpu", threads=None):
@@ -36,18 +37,8 @@ class Subject:
         return cls(checkpoint.config, checkpoint.arrays, checkpoint.tokenizer, backend, threads)
 
     def graph(self, length, batch=1, sequence=None):
-        """The model on whole texts: `tokens`, i32[batch, length], to `features` and `logits`, f32[batch, length, ...].
-
-        `sequence` stands for `WholeTexts(length)`. Raises ValueError for more tokens than the model has positions.
-        """
-        if not 1 <= length <= self.config.context:
-            raise ValueError(f"{length} tokens are not between 1 and the {self.config.context} positions of the model.")
-        with ei.Graph("look") as graph:
-            tokens = ei.input("tokens", (batch, length), ei.i32)
-            model = self.config.build()
-            features = model(tokens, WholeTexts(length) if sequence is None else sequence)
-            ei.output(features=features, logits=model.logits(features))
-        return graph
+        """That of `look_graph` for this model."""
+        return look_graph(self.config, length, batch, sequence)
 
     def compile(self, graph, state=None):
         """A function of the graph's inputs, by name, to its outputs by name, on `state`, by default the weights."""
@@ -79,14 +70,33 @@ class Subject:
         return ids[0]
 
     def shown(self, token_id):
-        """A token in quotes, as Python writes its text, or its bytes where these are no text by themselves."""
-        if token_id >= self.tokenizer.vocab_size:
+        """A token in quotes, as Python writes its text, or its bytes where these are no text by themselves.
+
+        An id of the model for which the tokenizer has no bytes is shown by its number.
+        """
+        try:
+            data = self.tokenizer.token_bytes(token_id)
+        except ValueError:
             return f"#{token_id}"
-        data = self.tokenizer.token_bytes(token_id)
         try:
             return repr(data.decode("utf-8"))
         except UnicodeDecodeError:
             return repr(data)
+
+
+def look_graph(config, length, batch=1, sequence=None):
+    """A model on whole texts: `tokens`, i32[batch, length], to `features` and `logits`, f32[batch, length, ...].
+
+    `sequence` stands for `WholeTexts(length)`. Raises ValueError for more tokens than the model has positions.
+    """
+    if not 1 <= length <= config.context:
+        raise ValueError(f"{length} tokens are not between 1 and the {config.context} positions of the model.")
+    with ei.Graph("look") as graph:
+        tokens = ei.input("tokens", (batch, length), ei.i32)
+        model = config.build()
+        features = model(tokens, WholeTexts(length) if sequence is None else sequence)
+        ei.output(features=features, logits=model.logits(features))
+    return graph
 
 
 def as_tokens(ids):
@@ -111,3 +121,15 @@ def check_finite(array):
     """Raise ValueError for predictions that are NaN or infinite."""
     if not np.isfinite(array).all():
         raise ValueError("The model's predictions are not finite. Its weights are damaged; use another checkpoint.")
+
+
+def divergence(first, second):
+    """KL(first || second) in nats, of log-probabilities f64[..., vocab]; 0 log 0 is 0."""
+    weight = np.exp(first)
+    with np.errstate(invalid="ignore"):
+        return np.where(weight > 0, weight * (first - second), 0.0).sum(-1)
+
+
+def entropy(log_probability):
+    """That of a distribution, in nats, of log-probabilities f64[..., vocab]."""
+    return -divergence(log_probability, 0.0)

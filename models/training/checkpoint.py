@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save
 
 from models.architectures import config_of, document_of
 from models.files import replacing
-from models.named_tensors import check_tensors
+from models.named_tensors import check_tensors, tensor_types
 from models.tokenizer.base import BaseTokenizer
 from models.tokenizer.formats import native
 
@@ -90,17 +90,13 @@ class Checkpoint:
         Raises ValueError, naming them, when one is missing here, unexpected there, or of another type.
         """
         wanted = {name for name in (state if names is None else names) if not name.startswith(TRANSIENT)}
-        check_tensors(_types(self.arrays), _types({name: state[name] for name in wanted}), "The checkpoint")
+        check_tensors(tensor_types(self.arrays), tensor_types({name: state[name] for name in wanted}), "The checkpoint")
         for name in wanted:
             state[name] = self.arrays[name]
 
     def restore_parameters(self, state):
         """Copy only what `state` asks for, such as the parameters without the optimiser. Raises as `restore`."""
         replace(self, arrays={name: array for name, array in self.arrays.items() if name in state}).restore(state)
-
-
-def _types(arrays):
-    return {name: f"{array.dtype}{list(array.shape)}" for name, array in arrays.items()}
 
 
 def _checksum(document, arrays):

@@ -27,8 +27,11 @@ class TrainingRun:
         elif checkpoint.arrays:
             checkpoint.restore(self._trainer.state, self._trainer.parameters)
 
-    def train(self, steps=None):
+    def train(self, steps=None, observers=()):
         """Train up to `steps` steps in all (by default the settings'); returns the signal that stopped it, or None.
+
+        Each of `observers` is told of every step: `before_step(step, trainer)`, counted from 0, and, with its record,
+        `after_step(record, trainer)`. They may read everything and change nothing.
 
         Checkpoints are written at each validation, at the end, and when SIGINT or SIGTERM asks to stop. Raises
         Diverged, with the last checkpoint left as it is, and OSError when something cannot be written.
@@ -41,7 +44,7 @@ class TrainingRun:
             with Interruption() as stop, Progress(steps, first, self.settings.tokens_per_step) as progress:
                 if first and first < steps:
                     progress.say(f"Continuing after step {first}.")
-                self._loop(range(first, steps), stop, metrics, progress)
+                self._loop(range(first, steps), stop, metrics, progress, observers)
                 return stop.signal
         except Diverged as error:
             kept = f"step {self.checkpoint.step}, in {self.folder.latest}" if self.checkpoint.step else "none"
@@ -50,10 +53,12 @@ class TrainingRun:
             metrics.close()
             self.folder.release()
 
-    def _loop(self, steps, stop, metrics, progress):
+    def _loop(self, steps, stop, metrics, progress, observers):
         started = time.monotonic() - self.checkpoint.progress.get("seconds", 0.0)
         reached = dict(self.checkpoint.progress)
         for step in steps:
+            for observer in observers:
+                observer.before_step(step, self._trainer)
             record = self._trainer.step(step)
             done = step + 1
             validates = done % self.settings.validate_every == 0 or done == steps.stop
@@ -72,6 +77,8 @@ class TrainingRun:
                 self._draw_curve(progress)
                 if sample := self.task.sample(self._trainer.state):
                     progress.say(f"\n{sample}\n")
+            for observer in observers:
+                observer.after_step(record, self._trainer)
             if stop.signal:
                 return
 

@@ -21,7 +21,10 @@ class Diverged(ArithmeticError):
 
 
 class Trainer:
-    """A model in training. `state` holds its parameters and the optimiser's moments between steps."""
+    """A model in training. `state` holds its parameters and the optimiser's moments between steps.
+
+    `gradient_norms` are those of the last step by the name of the parameter, before clipping.
+    """
 
     def __init__(self, task, settings):
         """Build and compile the graphs of `task`, and begin the parameters from the seed."""
@@ -29,6 +32,7 @@ class Trainer:
         graphs = task.graphs()
         self.parameters = [parameter.op.attributes["name"] for parameter in graphs[-1].parameters]
         self.state = ei.initial_state(*graphs, seed=settings.seed)
+        self.gradient_norms = {}
         self._run = [ei.compile(graph, backend=task.backend, threads=task.threads) for graph in graphs]
 
     def step(self, step):
@@ -45,6 +49,7 @@ class Trainer:
                 accumulate(self.state, **inputs(step, micro_step))
             outputs = apply(self.state, learning_rate=np.float32(rate))
         loss, norm = float(outputs["loss"]), float(outputs["gradient_norm"])
+        self.gradient_norms = dict(zip(self.parameters, outputs["gradient_norms"].tolist(), strict=True))
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise Diverged(step + 1, self._blame(step + 1, loss, outputs["gradient_norms"]))
         return {

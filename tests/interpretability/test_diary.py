@@ -1,0 +1,124 @@
+"""A diary says what a training was like and changes nothing of it."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from models.architectures import PRESETS
+from models.gpt2 import GPT2Config
+from models.interpretability.diary import Diary
+from models.interpretability.ngrams import NGrams
+from models.training.checkpoint import Checkpoint
+from models.training.metrics import read_metrics
+from models.training.pretraining import resume_pretraining, start_pretraining
+from models.training.settings import LEARNING_RATES, PretrainingSettings
+
+TINY = GPT2Config(300, 8, layers=1, heads=2, width=8)
+TEXT = "To be, or not to be: that is the question.\n" * 60
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setitem(PRESETS, "tiny", TINY)
+    monkeypatch.setitem(LEARNING_RATES, "tiny", 1e-2)
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text(TEXT)
+    sizes = {"steps": 6, "batch_size": 2, "vocab_size": 280, "validate_every": 3}
+    settings = PretrainingSettings.for_preset(str(corpus), "tiny", **sizes)
+    return lambda name: start_pretraining(tmp_path / name, settings)
+
+
+def diary(run, path, wanted, resumed_at=0):
+    tokens = np.array(run.task.tokenizer.encode_ordinary(TEXT))
+    return Diary(path, wanted, run.task, tokens[100:], tokens[:100], ("To ",), 5, resumed_at)
+
+
+def arrays(folder):
+    return Checkpoint.load(folder / "latest.safetensors").arrays
+
+
+def test_the_training_is_the_same_with_a_diary(run, tmp_path):
+    plain, watched = run("plain"), run("watched")
+    plain.train()
+    book = diary(watched, tmp_path / "diary.jsonl", lambda step: True)
+    watched.train(observers=[book])
+    records = [read_metrics(tmp_path / name / "metrics.jsonl") for name in ("plain", "watched")]
+    losses = [[record["loss"] for record in each] for each in records]
+    assert len(losses[0]) == 6 and losses[0] == losses[1]
+    one, other = arrays(tmp_path / "plain"), arrays(tmp_path / "watched")
+    assert one.keys() == other.keys() and all((one[name] == other[name]).all() for name in one)
+    assert len(read_metrics(tmp_path / "diary.jsonl")) == 6
+
+
+def test_what_is_written(run, tmp_path):
+    watched, seen = run("watched"), []
+
+    class Watcher:
+        def before_step(self, step, trainer):
+            seen.append({name: trainer.state[name].copy() for name in trainer.parameters})
+
+        def after_step(self, record, trainer):
+            seen.append({name: trainer.state[name].copy() for name in trainer.parameters})
+
+    watched.train(observers=[diary(watched, tmp_path / "diary.jsonl", {1, 4}.__contains__), Watcher()])
+    entries = [json.loads(line) for line in (tmp_path / "diary.jsonl").read_text().splitlines()]
+    assert [entry["step"] for entry in entries] == [1, 4]
+    metrics = {record["step"]: record for record in read_metrics(tmp_path / "watched" / "metrics.jsonl")}
+    for entry in entries:
+        before, after = seen[2 * (entry["step"] - 1) : 2 * entry["step"]]
+        assert entry["weights"].keys() == entry["gradients"].keys() == before.keys()
+        for name in before:
+            norm = np.linalg.norm(before[name].astype(np.float64))
+            assert entry["weights"][name] == pytest.approx(norm)
+            change = np.linalg.norm(after[name].astype(np.float64) - before[name])
+            assert entry["updates"][name] == (pytest.approx(change / norm) if norm else None)
+        record = metrics[entry["step"]]
+        together = np.sqrt(sum(norm**2 for norm in entry["gradients"].values()))
+        assert together == pytest.approx(record["gradient_norm"]) and entry["loss"] == record["loss"]
+        assert list(entry["samples"]) == ["To "] and entry["samples"]["To "]
+        assert list(entry["divergence"]) == ["unigram", "bigram", "trigram"]
+        assert all(0 < nats < 10 for nats in entry["divergence"].values())
+
+
+def test_a_resumed_diary_has_each_step_once(run, tmp_path):
+    first = run("run")
+    first.train(3, observers=[diary(first, tmp_path / "diary.jsonl", lambda step: True)])
+    again = resume_pretraining(tmp_path / "run")
+    again.train(observers=[diary(again, tmp_path / "diary.jsonl", lambda step: True, again.checkpoint.step)])
+    assert [entry["step"] for entry in read_metrics(tmp_path / "diary.jsonl")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_an_observer_that_fails_ends_the_run_and_the_checkpoint_is_safe(run, tmp_path):
+    class Failing:
+        def before_step(self, step, trainer):
+            pass
+
+        def after_step(self, record, trainer):
+            if record["step"] == 4:
+                raise OSError("No space left on device")
+
+    watched = run("watched")
+    with pytest.raises(OSError, match="No space left"):
+        watched.train(observers=[Failing()])
+    assert Checkpoint.load(tmp_path / "watched" / "latest.safetensors").step == 3
+
+
+def test_ngrams_lean_on_shorter_ones():
+    tokens, strength = [0, 1, 2, 0, 1, 3, 0, 1, 2, 2], 5.0
+    found = NGrams(np.array(tokens), 5, strength).predictions([0, 1, 4])
+    assert found.shape == (3, 2, 5)
+    np.testing.assert_allclose(found.sum(-1), 1)
+
+    def counted(following, lower):
+        counts = Counter(following)
+        return np.array([(counts[i] + strength * lower[i]) / (len(following) + strength) for i in range(5)])
+
+    unigram = counted(tokens, np.full(5, 0.2))
+    after_1 = [c for b, c in zip(tokens[1:], tokens[2:]) if b == 1]
+    after_0_1 = [c for a, b, c in zip(tokens, tokens[1:], tokens[2:]) if (a, b) == (0, 1)]
+    assert (after_1, after_0_1) == ([2, 3, 2], [2, 3, 2])
+    bigram = counted(after_1, unigram)
+    np.testing.assert_allclose(found[:, 0], [unigram, bigram, counted(after_0_1, bigram)])
+    np.testing.assert_allclose(found[:, 1], [unigram] * 3, err_msg="a token that never came")
