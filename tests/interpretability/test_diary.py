@@ -27,7 +27,7 @@ def run(tmp_path, monkeypatch):
     corpus.write_text(TEXT)
     sizes = {"steps": 6, "batch_size": 2, "vocab_size": 280, "validate_every": 3}
     settings = PretrainingSettings.for_preset(str(corpus), "tiny", **sizes)
-    return lambda name: start_pretraining(tmp_path / name, settings)
+    return lambda name: start_pretraining(tmp_path / name, settings, backend="reference")
 
 
 def diary(run, path, wanted, resumed_at=0):
@@ -85,7 +85,7 @@ def test_what_is_written(run, tmp_path):
 def test_a_resumed_diary_has_each_step_once(run, tmp_path):
     first = run("run")
     first.train(3, observers=[diary(first, tmp_path / "diary.jsonl", lambda step: True)])
-    again = resume_pretraining(tmp_path / "run")
+    again = resume_pretraining(tmp_path / "run", backend="reference")
     again.train(observers=[diary(again, tmp_path / "diary.jsonl", lambda step: True, again.checkpoint.step)])
     assert [entry["step"] for entry in read_metrics(tmp_path / "diary.jsonl")] == [1, 2, 3, 4, 5, 6]
 
