@@ -5,6 +5,7 @@ ids, else 4), number of ids (u64), end-of-text id (i64, -1 for none), fingerprin
 """
 
 import struct
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -31,11 +32,40 @@ def write_token_file(path, tokens, tokenizer):
 
     Raises ValueError for an id that is not the tokenizer's.
     """
-    check_token_ids(tokens, tokenizer.vocab_size, "The token array")
-    dtype = _id_dtype(tokenizer)
+    with token_file_writer(path, tokenizer) as writer:
+        writer.append(tokens)
+
+
+@contextmanager
+def token_file_writer(path, tokenizer):
+    """A TokenFileWriter of a file that takes the place of `path` when the block ends without an exception."""
     with replacing(path) as file:
-        file.write(HEADER.pack(MAGIC, VERSION, dtype.itemsize, len(tokens), *_identity(tokenizer)))
-        file.write(np.ascontiguousarray(tokens, dtype))
+        writer = TokenFileWriter(file, tokenizer)
+        yield writer
+        writer.write_header()
+
+
+class TokenFileWriter:
+    """Writes ids made by `tokenizer` a part at a time; `count` is their number so far."""
+
+    def __init__(self, file, tokenizer):
+        self.count = 0
+        self._file, self._tokenizer, self._dtype = file, tokenizer, _id_dtype(tokenizer)
+        # Until the number of ids is known, zeros stand where the header goes.
+        file.write(bytes(HEADER.size))
+
+    def append(self, tokens):
+        """Write integer[tokens] ids. Raises ValueError for one that is not the tokenizer's."""
+        tokens = np.asarray(tokens)
+        check_token_ids(tokens, self._tokenizer.vocab_size, "The token array")
+        self._file.write(np.ascontiguousarray(tokens, self._dtype))
+        self.count += len(tokens)
+
+    def write_header(self):
+        """Write what the file is, which completes it."""
+        self._file.seek(0)
+        identity = _identity(self._tokenizer)
+        self._file.write(HEADER.pack(MAGIC, VERSION, self._dtype.itemsize, self.count, *identity))
 
 
 def read_token_file(path, tokenizer):

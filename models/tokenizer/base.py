@@ -1,11 +1,16 @@
 """What all tokenizers do alike: special tokens, entry points for text and bytes, and the way back from ids."""
 
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
 
+from models.tokenizer.byte_table import ByteTable
 from models.tokenizer.pretokenize import text_from
 from models.tokenizer.special_tokens import END_OF_TEXT, checked_special_tokens, split_as_permitted
+
+# Every id below the highest takes a row in a model's embedding, so a larger one can only be a mistake.
+MOST_IDS = 1 << 24
 
 
 class BaseTokenizer:
@@ -17,16 +22,20 @@ class BaseTokenizer:
     def __init__(self, bytes_from_id, special_tokens):
         """Build from {id: bytes} and special tokens, as texts that are numbered after all other ids or {text: id}.
 
-        Raises ValueError for special tokens that are empty, repeated, not strings, or whose id is taken.
+        Raises ValueError for special tokens that are empty, repeated or not strings, and for ids that are taken, not
+        integers, negative or absurdly large.
         """
         self._bytes_from_id = dict(bytes_from_id)
         texts = checked_special_tokens(special_tokens)
         following = {text: self._first_free_id() + index for index, text in enumerate(texts)}
         ids = special_tokens if isinstance(special_tokens, dict) else following
-        self._special_ids = {text: ids[text] for text in sorted(texts, key=ids.get)}
+        for token_id in (*self._bytes_from_id, *ids.values()):
+            if type(token_id) is not int or not 0 <= token_id < MOST_IDS:
+                raise ValueError(f"The token id {token_id!r} is not an integer from 0 to {MOST_IDS - 1}.")
+        self._special_ids = dict(sorted(ids.items(), key=lambda item: item[1]))
         for text, token_id in self._special_ids.items():
-            if token_id < 0 or token_id in self._bytes_from_id:
-                raise ValueError(f"Special token {text!r} cannot have the id {token_id}: it is taken or negative.")
+            if token_id in self._bytes_from_id:
+                raise ValueError(f"Special token {text!r} cannot have the id {token_id}: another token has it.")
             self._bytes_from_id[token_id] = text.encode("utf-8")
         self._special_tokens_follow = self._special_ids == following
         self._vocab_size = self._first_free_id()
@@ -72,22 +81,37 @@ class BaseTokenizer:
         """Ids of any bytes, as ordinary text; bytes that are not UTF-8 survive the round trip."""
         return list(self._ids(memoryview(data).tobytes(), (), ()))
 
+    @property
+    def byte_lengths(self):
+        """Bytes that each id stands for, int32[vocab_size]; 0 for an id that a vocabulary with gaps lacks."""
+        return self._byte_table.lengths
+
     def token_bytes(self, token_id):
         """The bytes one id stands for; a special token stands for its text. Raises ValueError for an unknown id."""
-        return self.decode_bytes([token_id])
+        if token_id not in self._bytes_from_id:
+            raise ValueError(f"Token id {token_id} is not in this vocabulary of {self.vocab_size} ids.")
+        return self._bytes_from_id[token_id]
 
-    def decode_bytes(self, ids):
-        """The bytes a sequence or 1-D integer array of ids stands for. Raises ValueError for an unknown id."""
-        ids = ids.tolist() if isinstance(ids, np.ndarray) else ids
-        try:
-            return b"".join(map(self._bytes_from_id.__getitem__, ids))
-        except KeyError as error:
-            message = f"Token id {error.args[0]} is not in this vocabulary of {self.vocab_size} ids."
-            raise ValueError(message) from None
+    def decode_bytes(self, ids, unknown="error"):
+        """The bytes that ids, a sequence or a 1-D integer array, stand for.
 
-    def decode(self, ids, errors="replace"):
-        """The text of ids, special tokens included; `errors` says what to do with bytes that are not UTF-8."""
-        return self.decode_bytes(ids).decode("utf-8", errors)
+        An id that is negative or not in this vocabulary raises ValueError; with `unknown` "ignore" it is left out, with
+        "replace" it becomes U+FFFD.
+        """
+        ids = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids))
+        if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
+            raise ValueError(f"Token ids must be integers in one row, not {ids.dtype}{list(ids.shape)}.")
+        return self._byte_table.join(ids, unknown)
+
+    def decode(self, ids, errors="replace", unknown="error"):
+        """The text of ids, special tokens included; `errors` says what to do with bytes that are not UTF-8, `unknown`
+        what to do with ids that are not in this vocabulary (see `decode_bytes`).
+        """
+        return self.decode_bytes(ids, unknown).decode("utf-8", errors)
+
+    @cached_property
+    def _byte_table(self):
+        return ByteTable(self._bytes_from_id)
 
     def _ids(self, text, allowed_special, disallowed_special):
         parts = split_as_permitted(self._special_ids, text_from(text), allowed_special, disallowed_special)

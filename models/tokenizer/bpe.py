@@ -35,7 +35,7 @@ class Tokenizer(BaseTokenizer):
 
         `special_tokens` are texts, which are numbered after all other ids, or {text: id}. Raises ValueError for a
         merge of ranks that do not exist yet, a repeated merge, special tokens that are empty, repeated or not
-        strings, and ids that are negative, repeated, or not one for each rank.
+        strings, and ids that are repeated, not one for each rank, or not small integers from 0 on.
         """
         self._merges = {}
         token_bytes = [bytes([byte]) for byte in BYTE_FROM_ID]
@@ -47,8 +47,8 @@ class Tokenizer(BaseTokenizer):
             token_bytes.append(token_bytes[left] + token_bytes[right])
         ranks = list(range(len(token_bytes)))
         ids = ranks if ids is None else list(ids)
-        if len(ids) != len(ranks) or len(set(ids)) < len(ids) or min(ids) < 0:
-            raise ValueError(f"The ids by rank must be {len(ranks)} different numbers that are not negative.")
+        if len(ids) != len(ranks) or len(set(ids)) < len(ids):
+            raise ValueError(f"The ids by rank must be {len(ranks)} different numbers.")
         self._id_from_rank = None if ids == ranks else ids
         super().__init__(dict(zip(ids, token_bytes, strict=True)), special_tokens)
         self._cache = {}
