@@ -118,3 +118,307 @@ def test_gpt2_files_given_in_the_wrong_order_are_refused(tmp_path):
     encoder_json, vocab_bpe = _write_gpt2_files(tmp_path, "#version: 0.2\na b\n")
     with pytest.raises(ValueError, match="vocab.bpe is not JSON"):
         gpt2_files.read_pair(vocab_bpe, encoder_json)
+
+
+def test_gpt2_files_that_are_no_vocabulary_are_refused(tmp_path):
+    encoder_json, vocab_bpe = _write_gpt2_files(tmp_path, "#version: 0.2\na b\n")
+    ids = json.loads(encoder_json.read_text())
+    encoder_json.write_text(json.dumps({token: token_id for token, token_id in ids.items() if token not in "!\u0100"}))
+    with pytest.raises(ValueError, match=r"encoder.json has no token for 2 of the 256 bytes \(0x21, 0x00\)"):
+        load_tokenizer(tmp_path)
+    encoder_json.write_text("[1]")
+    with pytest.raises(ValueError, match="one JSON object"):
+        load_tokenizer(tmp_path)
+    vocab_bpe.unlink()
+    for path in (tmp_path, encoder_json):
+        with pytest.raises(FileNotFoundError, match="neither tokenizer.json nor .*vocab.bpe"):
+            load_tokenizer(path)
+    with pytest.raises(FileNotFoundError, match="nothing here"):
+        load_tokenizer(tmp_path / "nothing here")
+
+
+def test_a_vocabulary_whose_merges_were_cut_short_is_refused(tmp_path, gpt2):
+    save_tokenizer(gpt2, tmp_path, "gpt2")
+    lines = (tmp_path / "vocab.bpe").read_bytes().splitlines(keepends=True)
+    for kept in (30_000, 50_000):
+        (tmp_path / "vocab.bpe").write_bytes(b"".join(lines[:kept]))
+        with pytest.raises(ValueError, match=r"has no merge that makes it.*cut short"):
+            load_tokenizer(tmp_path)
+
+
+def test_special_tokens_that_look_like_a_merge_can_be_named(tmp_path):
+    files = _write_gpt2_files(tmp_path, "#version: 0.2\na b\n", extra=["abc"])
+    tokenizer = load_tokenizer(files[0], special_tokens=["abc"])
+    assert tokenizer.special_tokens == {"abc": 257}
+
+
+def test_gpt2_files_without_last_newline_or_with_gaps_and_carriage_returns(tmp_path):
+    files = _write_gpt2_files(tmp_path, "#version: 0.2\r\na b\r\n\u010a a\r\n", (), {"ab": 300, "<s>": 999})
+    ids = json.loads(files[0].read_text()) | {"\u010aa": 301}
+    files[0].write_text(json.dumps({token: token_id for token, token_id in ids.items() if not token.endswith("\r")}))
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.encode("ab\nab<s>", allowed_special="all") == [300, 198, 300, 999]
+    assert tokenizer.encode("\na") == [198, 64] and tokenizer.encode_ordinary("x\na") == [87, 198, 64]
+    assert tokenizer.vocab_size == 1000 and tokenizer.byte_lengths[999] == 3 and tokenizer.byte_lengths[998] == 0
+    with pytest.raises(ValueError, match="998 is not in this vocabulary"):
+        tokenizer.decode([998])
+
+
+# --- All formats ---
+
+
+def tokenizers_of_many_kinds():
+    learned = Tokenizer.train(TEXT * 3, 300)
+    count = 256 + len(learned.merges)
+    return {
+        "plain": learned,
+        "without special tokens": Tokenizer(learned.merges, []),
+        "without merges": Tokenizer([]),
+        "special tokens first": Tokenizer(learned.merges, {"<s>": 0, "</s>": 1}, range(2, 2 + count)),
+        "with gaps": Tokenizer(learned.merges, {"<|x|>": 9_000}, [*range(0, 512, 2), *range(600, 344 + count)]),
+        "bytes by value": Tokenizer(learned.merges, ["<|x|>"], [*Tokenizer([]).decode_bytes(range(256)), *range(256, count)]),
+        "odd special tokens": learned.with_special_tokens(["a b\nc", "(.*)+[", "\\ ", "\r\n", "<|a|>", "<|a|>b"]),
+    }
+
+
+def path_for(folder, format):
+    if format == "gpt2":
+        return folder
+    return folder / ("vocabulary.tiktoken" if format == "tiktoken" else "tokenizer.json")
+
+
+@pytest.mark.parametrize("kind", tokenizers_of_many_kinds())
+@pytest.mark.parametrize("format", FORMATS)
+def test_round_trips_change_nothing(tmp_path, format, kind):
+    tokenizer = tokenizers_of_many_kinds()[kind]
+    save_tokenizer(tokenizer, path_for(tmp_path, format), format)
+    loaded = load_tokenizer(path_for(tmp_path, format), tokenizer.special_tokens, "gpt2")
+    assert loaded.fingerprint == tokenizer.fingerprint
+    text = TEXT + "".join(tokenizer.special_tokens)
+    assert loaded.encode(text, allowed_special="all") == tokenizer.encode(text, allowed_special="all")
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_gpt2_itself_goes_through_every_format(tmp_path, gpt2, format):
+    save_tokenizer(gpt2, path_for(tmp_path, format), format)
+    assert load_tokenizer(path_for(tmp_path, format), gpt2.special_tokens, "gpt2").fingerprint == gpt2.fingerprint
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_text_formats_hold_only_line_feeds_and_utf8_under_any_locale(tmp_path, format):
+    tokenizer = tokenizers_of_many_kinds()["odd special tokens"].with_special_tokens(["é你"])
+    save_tokenizer(tokenizer, path_for(tmp_path, format), format)
+    for path in tmp_path.iterdir():
+        data = path.read_bytes()
+        assert b"\r" not in data and data.decode("utf-8")
+
+
+def test_what_a_format_cannot_hold_is_refused(tmp_path):
+    twice = Tokenizer([(0, 1), (1, 2), (256, 2), (0, 257)])
+    for format in ("gpt2", "huggingface", "tiktoken"):
+        with pytest.raises(ValueError, match="same bytes"):
+            save_tokenizer(twice, path_for(tmp_path, format), format)
+    backwards = Tokenizer([(0, 1), (1, 2)], [], [*range(256), 257, 256])
+    with pytest.raises(ValueError, match="not in the order of its merges"):
+        save_tokenizer(backwards, tmp_path / "x.tiktoken", "tiktoken")
+    ambiguous = Tokenizer([(0, 1)], ['!"'])
+    for format in ("gpt2", "huggingface"):
+        with pytest.raises(ValueError, match="special token and an ordinary one"):
+            save_tokenizer(ambiguous, path_for(tmp_path, format), format)
+    with pytest.raises(ValueError, match="no tokenizer format 'pickle'. The formats are native, gpt2"):
+        save_tokenizer(backwards, tmp_path / "x", "pickle")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_save_leaves_the_old_file_in_every_format(tmp_path, monkeypatch, small_tokenizer):
+    monkeypatch.setattr(os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    for format in FORMATS:
+        with pytest.raises(OSError, match="No space left"):
+            save_tokenizer(small_tokenizer, path_for(tmp_path, format), format)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- Hugging Face ---
+
+
+@pytest.mark.parametrize("kind", tokenizers_of_many_kinds())
+def test_tokenizers_reads_what_is_written(tmp_path, kind):
+    tokenizer = tokenizers_of_many_kinds()[kind]
+    save_tokenizer(tokenizer, tmp_path / "tokenizer.json", "huggingface")
+    theirs = HuggingFaceTokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    text = TEXT + "x".join(text for text in tokenizer.special_tokens if text != "<|a|>b")
+    ids = theirs.encode(text).ids
+    assert ids == tokenizer.encode(text, allowed_special="all")
+    assert theirs.decode(ids, skip_special_tokens=False) == tokenizer.decode(ids) == text
+
+
+def test_transformers_reads_what_is_written(tmp_path, gpt2, corpus):
+    transformers = pytest.importorskip("transformers")
+    text = corpus[:5_000] + TEXT
+    save_tokenizer(gpt2, tmp_path / "tokenizer.json", "huggingface")
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    assert fast.encode(text) == gpt2.encode(text)
+    gpt2_files.write(gpt2, tmp_path, gpt2_files.NAMES[1])
+    named = transformers.GPT2Tokenizer(str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt"))
+    assert named.encode(text) == gpt2.encode(text)
+
+
+def trained_by_hugging_face(corpus, special_tokens=("<|endoftext|>",)):
+    tokenizer = HuggingFaceTokenizer(hf_models.BPE())
+    tokenizer.pre_tokenizer = hf_pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=700,
+        special_tokens=list(special_tokens),
+        initial_alphabet=hf_pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([corpus[:50_000]], trainer)
+    return tokenizer
+
+
+@pytest.mark.parametrize("merges_as", ["pairs", "strings"])
+def test_what_tokenizers_trained_is_read_with_its_own_ids(tmp_path, corpus, merges_as):
+    theirs = trained_by_hugging_face(corpus, ["<|endoftext|>", "<|pad|>"])
+    theirs.add_tokens(["Citizen"])
+    document = json.loads(theirs.to_str())
+    if merges_as == "strings":
+        document["model"]["merges"] = [" ".join(merge) for merge in document["model"]["merges"]]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document), encoding="utf-8")
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.special_tokens == {"<|endoftext|>": 0, "<|pad|>": 1, "Citizen": 700}
+    text = corpus[50_000:70_000] + TEXT + "<|pad|> First Citizen<|endoftext|>"
+    assert tokenizer.encode(text, allowed_special="all") == theirs.encode(text).ids
+
+    theirs.model.save(str(tmp_path))
+    (tmp_path / "tokenizer.json").unlink()
+    two_files = load_tokenizer(tmp_path, special_tokens=["<|endoftext|>", "<|pad|>"])
+    assert two_files.encode(corpus) == tokenizer.encode_ordinary(corpus)
+    assert two_files.end_of_text_id == 0
+
+
+BROKEN = {
+    "normalizer is NFC": {"normalizer": {"type": "NFC"}},
+    "pre_tokenizer is Whitespace, not ByteLevel": {"pre_tokenizer": {"type": "Whitespace"}},
+    "pre_tokenizer is null": {"pre_tokenizer": None},
+    "add_prefix_space false": {"pre_tokenizer": {"type": "ByteLevel", "use_regex": True}},
+    "use_regex true": {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}},
+    "post_processor is TemplateProcessing": {"post_processor": {"type": "TemplateProcessing"}},
+    "decoder is Metaspace": {"decoder": {"type": "Metaspace"}},
+    "model.type is 'Unigram'": {"model": {"type": "Unigram"}},
+    "model.byte_fallback is True": {"model": {"byte_fallback": True}},
+    "model.unk_token is '<unk>'": {"model": {"unk_token": "<unk>"}},
+    "model.end_of_word_suffix is '</w>'": {"model": {"end_of_word_suffix": "</w>"}},
+    "model.dropout is 0.1": {"model": {"dropout": 0.1}},
+    "model.ignore_merges is True": {"model": {"ignore_merges": True}},
+    "model.vocab is missing or not a table": {"model": {"vocab": None}},
+    "model.merges is missing or not a list": {"model": {"merges": "a b"}},
+    r"model.merges\[0\]: 'a b c' should be two tokens": {"model": {"merges": ["a b c"]}},
+    r"model.merges\[1\]: \['a', 1\] should be two": {"model": {"merges": [["a", "b"], ["a", 1]]}},
+    r"model.merges\[0\]: 'zz' 'b' is not a merge": {"model": {"merges": [["zz", "b"]]}},
+    r"model.merges\[0\]: 'a' 'c' makes 'ac', which .* has no id for": {"model": {"merges": [["a", "c"]]}},
+    "an id for 'ab', but it is no special token": {"model": {"merges": []}},
+    r"added_tokens\[0\]: '<m>' has lstrip true": {"added_tokens": [{"id": 300, "content": "<m>", "lstrip": True}]},
+    r"added_tokens\[0\] should be an object": {"added_tokens": ["<m>"]},
+    "added_tokens gives 'ab' the id 300, model.vocab 256": {"added_tokens": [{"id": 300, "content": "ab"}]},
+    "the same id 5": {"added_tokens": [{"id": 5, "content": "<m>"}]},
+    "the id '5'": {"added_tokens": [{"id": "5", "content": "<m>"}]},
+}
+
+
+@pytest.mark.parametrize("message", BROKEN)
+def test_a_tokenizer_json_that_means_something_else_is_refused_by_name(tmp_path, message):
+    path = tmp_path / "tokenizer.json"
+    a, b = CHARACTER_FROM_ID.index("a"), CHARACTER_FROM_ID.index("b")
+    save_tokenizer(Tokenizer([(a, b)], []), path, "huggingface")
+    document = json.loads(path.read_text())
+    changes = dict(BROKEN[message])
+    changes["model"] = document["model"] | changes.get("model", {})
+    path.write_text(json.dumps(document | changes))
+    with pytest.raises(ValueError, match=rf"tokenizer\.json.*{message}"):
+        load_tokenizer(path)
+
+
+def test_a_vocabulary_without_all_bytes_is_refused(tmp_path):
+    tokenizer = HuggingFaceTokenizer(hf_models.BPE())
+    tokenizer.pre_tokenizer = hf_pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(["abc"], trainers.BpeTrainer(show_progress=False))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ValueError, match="no token for 253 of the 256 bytes.*initial_alphabet"):
+        load_tokenizer(tmp_path)
+
+
+# --- tiktoken ---
+
+
+@pytest.mark.parametrize("kind", tokenizers_of_many_kinds())
+def test_tiktoken_reads_what_is_written(tmp_path, kind):
+    tokenizer = tokenizers_of_many_kinds()[kind]
+    path = tmp_path / "vocabulary.tiktoken"
+    save_tokenizer(tokenizer, path, "tiktoken")
+    theirs = tiktoken.Encoding(
+        "x", pat_str=GPT2_PATTERN, mergeable_ranks=load_tiktoken_bpe(str(path)), special_tokens=tokenizer.special_tokens
+    )
+    assert theirs.encode_ordinary(TEXT * 2) == tokenizer.encode_ordinary(TEXT * 2)
+    separate = " ".join(text for text in tokenizer.special_tokens if not text.startswith("<|a|>"))
+    assert theirs.encode(separate, allowed_special="all") == tokenizer.encode(separate, allowed_special="all")
+
+
+def test_a_tiktoken_file_is_read_only_with_pattern_and_special_tokens(tmp_path, gpt2, small_tokenizer):
+    path = tmp_path / "vocabulary.tiktoken"
+    save_tokenizer(small_tokenizer, path, "tiktoken")
+    for missing in ({}, {"pattern": "gpt2"}, {"special_tokens": []}):
+        with pytest.raises(ValueError, match="Give both"):
+            load_tokenizer(path, **missing)
+    with pytest.raises(ValueError, match=r"not by '\\\\S\+'"):
+        load_tokenizer(path, [], r"\S+")
+    for pattern in ("gpt2", GPT2_PATTERN, tiktoken_gpt2_pattern()):
+        assert load_tokenizer(path, ["<|endoftext|>"], pattern).fingerprint == small_tokenizer.fingerprint
+
+
+def tiktoken_gpt2_pattern():
+    from tiktoken_ext.openai_public import r50k_pat_str
+
+    return r50k_pat_str
+
+
+def encoded(token):
+    return base64.b64encode(token)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"YWI= x", "line 257: 'YWI= x' should be a token in base64"),
+        (b"YWI=", "line 257"),
+        (b"YW?= 256", "line 257"),
+        (b"YWI= 256 7", "line 257"),
+        (b" 256", "line 257: the token is empty"),
+        (b"\xff 256", "line 257: '..xff 256'"),
+        (encoded(b"abc") + b" 256", r"line 257: b'abc' encodes to 3 tokens of lower rank"),
+        (encoded(b"a") + b" 256", "line 257: the token b'a' stands here and in .* line 98"),
+        (encoded(b"ab") + b" 97", "the same id 97"),
+        (encoded(b"ab") + b" -1", "the id -1"),
+    ],
+)
+def test_broken_tiktoken_files_are_refused_by_line(tmp_path, line, message):
+    path = tmp_path / "broken.tiktoken"
+    path.write_bytes(b"".join(b"%s %d\n" % (encoded(bytes([byte])), byte) for byte in range(256)) + line + b"\n")
+    with pytest.raises(ValueError, match=message):
+        load_tokenizer(path, [], "gpt2")
+
+
+def test_a_tiktoken_file_without_a_byte_is_refused(tmp_path):
+    (tmp_path / "x.tiktoken").write_bytes(b"YQ== 0\n")
+    with pytest.raises(ValueError, match="no token for 255 of the 256 bytes, such as 0x00"):
+        load_tokenizer(tmp_path / "x.tiktoken", [], "gpt2")
+
+
+def test_every_token_of_a_tiktoken_file_encodes_to_itself(tmp_path, gpt2, reference):
+    path = tmp_path / "gpt2.tiktoken"
+    lines = [b"%s %d\n" % (encoded(token), rank) for token, rank in reference._mergeable_ranks.items()]
+    path.write_bytes(b"".join(sorted(lines)))
+    tokenizer = load_tokenizer(path, {"<|endoftext|>": 50256}, "gpt2")
+    assert tokenizer.fingerprint == gpt2.fingerprint

@@ -28,8 +28,11 @@ def read(folder, special_tokens=None):
     should be, or do not belong together.
     """
     paths = [tuple(Path(folder) / name for name in names) for names in NAMES]
-    encoder_json, vocab_bpe = next((pair for pair in paths if all(map(Path.exists, pair))), paths[0])
-    return read_pair(encoder_json, vocab_bpe, special_tokens or ())
+    for encoder_json, vocab_bpe in paths:
+        if encoder_json.exists() and vocab_bpe.exists():
+            return read_pair(encoder_json, vocab_bpe, special_tokens or ())
+    names = " nor ".join(" with ".join(names) for names in NAMES)
+    raise FileNotFoundError(f"{folder} has no tokenizer: neither tokenizer.json nor {names}.")
 
 
 def read_pair(encoder_json, vocab_bpe, special_tokens=()):
@@ -58,10 +61,7 @@ def write(tokenizer, folder, names=NAMES[0]):
 
     Raises ValueError for a vocabulary that the files cannot hold.
     """
-    id_from_token = ordinary_ids(tokenizer)
-    if both := id_from_token.keys() & tokenizer.special_tokens.keys():
-        raise ValueError(f"{min(both)!r} is a special token and an ordinary one; encoder.json cannot tell them apart.")
-    id_from_token |= tokenizer.special_tokens
+    id_from_token = ordinary_ids(tokenizer) | tokenizer.special_tokens
     merges = [HEADER, *(f"{left} {right}" for left, right in printable_merges(tokenizer))]
     encoder_json, vocab_bpe = (Path(folder) / name for name in names)
     with replacing(encoder_json) as file:

@@ -12,11 +12,16 @@ def printable(token_bytes):
 
 
 def ordinary_ids(tokenizer):
-    """{printable token: id} of all but the special tokens, by rank. Raises ValueError if two have the same bytes."""
+    """{printable token: id} of all but the special tokens, by rank.
+
+    Raises ValueError if two tokens have the same bytes, or one is written as a special token is.
+    """
     ids = tokenizer.ids or range(256 + len(tokenizer.merges))
     id_from_token = {printable(tokenizer.token_bytes(token_id)): token_id for token_id in ids}
     if len(id_from_token) < len(ids):
         raise ValueError("Two merges of this vocabulary make the same bytes, which only its own format can hold.")
+    if both := id_from_token.keys() & tokenizer.special_tokens.keys():
+        raise ValueError(f"{min(both)!r} is a special token and an ordinary one, which only its own format can hold.")
     return id_from_token
 
 
