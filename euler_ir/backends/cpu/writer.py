@@ -103,8 +103,9 @@ class Code:
         self._math_calls = 0
         self.helpers: set[str] = set()
 
-    def body(self) -> str:
-        lines = ["entry:", *(f"  {line}" for line in self._slots), *self._lines, "  ret void"]
+    def body(self, end: str = "ret void") -> str:
+        """All of it; ``end`` is the last instruction."""
+        lines = ["entry:", *(f"  {line}" for line in self._slots), *self._lines, f"  {end}"]
         return "\n".join(lines)
 
     # -- instructions --------------------------------------------------------------------------------------------------
@@ -236,25 +237,25 @@ class Code:
         slot.set(initial)
         return slot
 
-    def _label(self, name: str) -> None:
+    def label(self, name: str) -> None:
         self._lines.append(f"{name}:")
         self._splats.clear()
 
-    def _new_label(self) -> str:
+    def new_label(self) -> str:
         self._count += 1
         return f"l{self._count}"
 
     @contextmanager
     def loop(self, start: Register, stop: Register, step: int | Register, nonempty: bool) -> Iterator[Register]:
         """Run what is written inside for ``start``, ``start + step`` ... below ``stop``; gives the i64 counter."""
-        body, done = self._new_label(), self._new_label()
+        body, done = self.new_label(), self.new_label()
         counter = self.slot(start)
         if nonempty:
             self.line(f"br label %{body}")
         else:
             some = self.compare("icmp slt", start, stop)
             self.line(f"br {some.typed}, label %{body}, label %{done}")
-        self._label(body)
+        self.label(body)
         position = counter.get()
         yield position
         step = constant(step, "i64") if isinstance(step, int) else step
@@ -262,17 +263,17 @@ class Code:
         counter.set(following)
         more = self.compare("icmp slt", following, stop)
         self.line(f"br {more.typed}, label %{body}, label %{done}")
-        self._label(done)
+        self.label(done)
 
     @contextmanager
     def when(self, condition: Register) -> Iterator[None]:
         """Run what is written inside if ``condition`` (a scalar) holds."""
-        body, done = self._new_label(), self._new_label()
+        body, done = self.new_label(), self.new_label()
         self.line(f"br {condition.typed}, label %{body}, label %{done}")
-        self._label(body)
+        self.label(body)
         yield
         self.line(f"br label %{done}")
-        self._label(done)
+        self.label(done)
 
 
 @dataclass(frozen=True)
