@@ -26,14 +26,14 @@ LEVELS = [
     {"passes", "nn", "optim", "quantization"},
     {"loops"},
     {"plan"},
-    {"compiler"},
+    {"compiler", "native"},
     {"inspect", "gradient_check"},
     {"cli", "commands", "testing", "__main__"},
 ]
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
 BACKENDS_MAY_SEE = {"backends", "loops", "plan", "dtypes", "shapes", "index", "errors", "cache", "pages"}
 USERS_MAY_SEE = {"euler_ir"} | {
-    f"euler_ir.{name}" for name in ("nn", "optim", "passes", "initializers", "gradient_check", "quantization")
+    f"euler_ir.{name}" for name in ("nn", "optim", "passes", "initializers", "gradient_check", "quantization", "native")
 }
 UPWARDS = {("graph", "text")}  # str(graph) is its text
 
@@ -112,8 +112,9 @@ def loaded_by(script):
     return run.stdout.splitlines()[-1]
 
 
-def test_importing_the_package_imports_no_code_generator():
-    assert loaded_by("import euler_ir") == "[]"
+@pytest.mark.parametrize("module", ["euler_ir", "euler_ir.native", "models.tokenizer.bpe"])
+def test_importing_a_package_imports_no_code_generator(module):
+    assert loaded_by(f"import {module}") == "[]"
 
 
 @pytest.mark.parametrize(

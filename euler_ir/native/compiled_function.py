@@ -27,6 +27,13 @@ def is_available() -> bool:
     return True
 
 
+def default_threads() -> int:
+    """What EULER_IR_THREADS says, else the number of cores this process may use. Raises ExecutionError if it is bad."""
+    from euler_ir.backends.cpu import worker_pool
+
+    return worker_pool.default_threads()
+
+
 def function(definition: Callable | None = None, *, inline: bool = False) -> Function | Callable[[Callable], Function]:
     """A decorator: the function as machine code, compiled when it is first called.
 
@@ -87,7 +94,7 @@ class Function:
         tree = ast.parse(textwrap.dedent(inspect.getsource(self._definition))).body[0]
         translator = Translator(self._outside, self._error)
         body = translator.function_body(tree, self.parameters, self.results)
-        parameters = ", ".join(f"{llvm_type(kind)} %{name}" for name, kind in self.parameters.items())
+        parameters = ", ".join(f"{llvm_type(kind)} %given.{name}" for name, kind in self.parameters.items())
         linkage, attributes = "" if exported else "internal ", "nounwind"
         if self.inline and not exported:
             attributes += " alwaysinline"

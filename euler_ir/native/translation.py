@@ -64,7 +64,7 @@ class Translator:
         """The text between the braces."""
         self._results = results
         for name, kind in parameters.items():
-            self._variables[name] = (self.code.slot(Register(f"%{name}", llvm_type(kind))), kind)
+            self._variables[name] = (self.code.slot(Register(f"%given.{name}", llvm_type(kind))), kind)
         falls_through = self._block(tree.body)
         if falls_through and results:
             raise self._fail(tree, f"{tree.name} may end without a return")

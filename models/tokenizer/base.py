@@ -7,7 +7,7 @@ import numpy as np
 
 from models.tokenizer.byte_table import ByteTable
 from models.tokenizer.pretokenize import text_from
-from models.tokenizer.special_tokens import END_OF_TEXT, checked_special_tokens, split_as_permitted
+from models.tokenizer.special_tokens import END_OF_TEXT, checked_special_tokens, permitted, split_at
 
 # Every id below the highest takes a row in a model's embedding, so a larger one can only be a mistake.
 MOST_IDS = 1 << 24
@@ -114,7 +114,8 @@ class BaseTokenizer:
         return ByteTable(self._bytes_from_id)
 
     def _ids(self, text, allowed_special, disallowed_special):
-        parts = split_as_permitted(self._special_ids, text_from(text), allowed_special, disallowed_special)
+        text = text_from(text)
+        parts = split_at(permitted(self._special_ids, text, allowed_special, disallowed_special), text)
         runs = ((self._special_ids[part],) if index % 2 else self._ordinary(part) for index, part in enumerate(parts))
         return chain.from_iterable(runs)
 

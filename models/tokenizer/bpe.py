@@ -8,11 +8,12 @@ from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import chain, pairwise
 
+from models.tokenizer import compiled
 from models.tokenizer.base import BaseTokenizer
 from models.tokenizer.gpt2_vocabulary import BYTE_FROM_ID, ID_FROM_BYTE
 from models.tokenizer.pretokenize import bytes_of, pieces, text_from
-from models.tokenizer.special_tokens import END_OF_TEXT, checked_special_tokens, split_at
-from models.tokenizer.training import learn_merges
+from models.tokenizer.special_tokens import END_OF_TEXT, checked_special_tokens, permitted, split_at
+from models.tokenizer.training import byte_numbers, in_gpt2_order, learn_merges
 from models.tokenizer.unicode_classes import UNICODE_VERSION
 
 FINGERPRINT_VERSION = 1
@@ -54,13 +55,14 @@ class Tokenizer(BaseTokenizer):
         self._cache = {}
 
     @classmethod
-    def train(cls, text, vocab_size, special_tokens=(END_OF_TEXT,)):
-        """Learn a vocabulary of `vocab_size` ids from a str or UTF-8 bytes.
+    def train(cls, text, vocab_size, special_tokens=(END_OF_TEXT,), tie_break="gpt2"):
+        """Learn a vocabulary of `vocab_size` ids from a str or UTF-8 bytes, such as a memory map of a file.
 
         `vocab_size` counts the 256 bytes, the merges and the special tokens. Special tokens in the text separate
         documents: no merge crosses them and they are not counted. When the text offers fewer pairs to merge, the
-        vocabulary is smaller than asked; `vocab_size` of the result tells. Raises ValueError when `vocab_size`
-        has no room for the bytes and special tokens.
+        vocabulary is smaller than asked; `vocab_size` of the result tells. Equally frequent pairs are merged in the
+        order of their ids; with `tie_break` "bytes", single bytes are compared by value instead. Raises ValueError
+        when `vocab_size` has no room for the bytes and special tokens.
         """
         special_tokens = checked_special_tokens(special_tokens)
         smallest = 256 + len(special_tokens)
@@ -69,11 +71,15 @@ class Tokenizer(BaseTokenizer):
                 f"A vocabulary of {vocab_size} ids is too small: 256 bytes and {len(special_tokens)} special tokens "
                 f"need {smallest}. Ask for more, e.g. vocab_size=1024."
             )
-        counts = Counter()
-        for document in split_at(special_tokens, text_from(text))[::2]:
-            counts.update(pieces(document))
-        counts_from_bytes = {bytes_of(piece): count for piece, count in counts.items()}
-        return cls(learn_merges(counts_from_bytes, vocab_size - smallest), special_tokens)
+        limit, numbers = vocab_size - smallest, byte_numbers(tie_break)
+        if compiled.is_worth_it(text):
+            merges = compiled.learn_merges(text, special_tokens, limit, numbers)
+        else:
+            counts = Counter()
+            for document in split_at(special_tokens, text_from(text))[::2]:
+                counts.update(pieces(document))
+            merges = learn_merges({bytes_of(piece): count for piece, count in counts.items()}, limit, numbers)
+        return cls(in_gpt2_order(merges, numbers), special_tokens)
 
     def with_special_tokens(self, tokens):
         """A copy with more special tokens, numbered from `vocab_size` on; those it has already keep their ids."""
@@ -95,6 +101,24 @@ class Tokenizer(BaseTokenizer):
         content = [FINGERPRINT_VERSION, UNICODE_VERSION, self.merges, self.special_tokens_as_given]
         content += [self._id_from_rank] if self._id_from_rank else []
         return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode("ascii")).hexdigest()
+
+    def encode_to_numpy(self, text, *, allowed_special=(), disallowed_special="all"):
+        """As `encode`, for a str or bytes of any length, into int32[tokens]."""
+        if not compiled.is_worth_it(text):
+            return super().encode_to_numpy(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
+        data = compiled.utf8(text)
+        allowed = permitted(self._special_ids, data, allowed_special, disallowed_special)
+        return self._encoder.encode(data, {token: self._special_ids[token] for token in allowed})
+
+    @cached_property
+    def _encoder(self):
+        return compiled.encoder(self.merges, self._id_from_rank)
+
+    def _ids(self, text, allowed_special, disallowed_special):
+        if not compiled.is_worth_it(text):
+            return super()._ids(text, allowed_special, disallowed_special)
+        ids = self.encode_to_numpy(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
+        return ids.tolist()
 
     def _ordinary(self, text):
         ranks = chain.from_iterable(map(self._piece_ranks, pieces(text)))

@@ -22,21 +22,30 @@ LONG_CONTRACTIONS = [tuple(map(ord, letters)) for letters in ("re", "ve", "ll")]
 
 
 def text_from(source):
-    """The text to tokenize, from a str or from bytes.
+    """The text to tokenize, from a str or from bytes, a memory map of them for example.
 
     In a str, surrogate pairs are joined and lone surrogates become U+FFFD, as in tiktoken. In bytes, each byte
     that is not part of valid UTF-8 becomes one character of its own (class OTHER) that `bytes_of` turns back
     into that byte. Raises TypeError for anything else.
     """
-    if isinstance(source, bytes):
-        return source.decode("utf-8", "surrogateescape")
     if not isinstance(source, str):
-        raise TypeError(f"A tokenizer reads str or bytes, not {type(source).__name__}.")
+        return str(byte_view(source), "utf-8", "surrogateescape")
     try:
         source.encode("utf-8")
     except UnicodeEncodeError:
         return source.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return source
+
+
+def byte_view(source):
+    """A memoryview of bytes, whatever holds them: a memory map, a uint8 array. Raises TypeError for anything else."""
+    try:
+        view = memoryview(source)
+    except TypeError:
+        view = None
+    if view is None or view.itemsize != 1 or view.ndim != 1 or not view.contiguous:
+        raise TypeError(f"A tokenizer reads str or bytes, not {type(source).__name__}.")
+    return view
 
 
 def bytes_of(text):

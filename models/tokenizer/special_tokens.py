@@ -18,18 +18,30 @@ def checked_special_tokens(special_tokens):
     return tokens
 
 
-def split_at(tokens, text, maxsplit=0):
-    """[text, token, text, token, ..., text], preferring the longest of tokens that begin at one place."""
+def pattern_of(tokens, kind=str):
+    """A compiled pattern that finds `tokens`, the longest of those that begin at one place; None of no tokens.
+
+    It searches texts or, with `bytes` for `kind`, UTF-8.
+    """
     if not tokens:
-        return [text]
-    longest_first = sorted(tokens, key=len, reverse=True)
-    return re.split(f"({'|'.join(map(re.escape, longest_first))})", text, maxsplit=maxsplit)
+        return None
+    longest_first = [re.escape(token) for token in sorted(tokens, key=len, reverse=True)]
+    if kind is bytes:
+        # In UTF-8 no character begins inside of another, so that the places are the same.
+        return re.compile(b"(" + b"|".join(token.encode("utf-8", "surrogatepass") for token in longest_first) + b")")
+    return re.compile(f"({'|'.join(longest_first)})")
 
 
-def split_as_permitted(known, text, allowed_special, disallowed_special):
-    """Split at the allowed ones among the `known` special tokens, as `split_at`.
+def split_at(tokens, text):
+    """[text, token, text, token, ..., text], as `pattern_of` finds them."""
+    pattern = pattern_of(tokens)
+    return pattern.split(text) if pattern else [text]
 
-    Raises ValueError for a disallowed one in the text, and for allowing one that is not known.
+
+def permitted(known, text, allowed_special, disallowed_special):
+    """The set of those among the `known` special tokens that are allowed.
+
+    Raises ValueError for a disallowed one in the text, a str or UTF-8 bytes, and for allowing one that is not known.
     """
     allowed = set(known if allowed_special == "all" else allowed_special)
     if unknown := allowed - set(known):
@@ -38,10 +50,12 @@ def split_as_permitted(known, text, allowed_special, disallowed_special):
             "Pass a set of these, or 'all'."
         )
     disallowed = set(known) - allowed if disallowed_special == "all" else set(disallowed_special)
-    if found := split_at(disallowed, text, maxsplit=1)[1:2]:
+    pattern = pattern_of(disallowed, str if isinstance(text, str) else bytes)
+    if found := pattern and pattern.search(text):
+        token = found[0] if isinstance(text, str) else found[0].decode("utf-8")
         raise ValueError(
-            f"The text contains the special token {found[0]!r}. To encode it as its own id, pass "
-            f"allowed_special={{{found[0]!r}}}; to encode it as ordinary text, pass disallowed_special=(), "
+            f"The text contains the special token {token!r}. To encode it as its own id, pass "
+            f"allowed_special={{{token!r}}}; to encode it as ordinary text, pass disallowed_special=(), "
             "or call encode_ordinary to do so for every special token."
         )
-    return split_at(allowed, text)
+    return allowed

@@ -11,16 +11,32 @@ from models.tokenizer.gpt2_vocabulary import ID_FROM_BYTE
 
 EDGE = -1
 
+# Of equally frequent pairs the one with the smaller numbers is merged, so how bytes are numbered decides.
+TIE_BREAKS = {"gpt2": ID_FROM_BYTE, "bytes": tuple(range(256))}
 
-def learn_merges(count_from_word, limit):
+
+def byte_numbers(tie_break):
+    """The number of each byte while pairs are compared. Raises ValueError unless `tie_break` is "gpt2" or "bytes"."""
+    if tie_break not in TIE_BREAKS:
+        raise ValueError(f"tie_break={tie_break!r} should be 'gpt2', as in tokenizers, or 'bytes', as in rustbpe.")
+    return TIE_BREAKS[tie_break]
+
+
+def in_gpt2_order(merges, numbers):
+    """Merges with bytes numbered as in GPT-2 instead of by `numbers`, a list of (left rank, right rank)."""
+    ranks = {number: ID_FROM_BYTE[byte] for byte, number in enumerate(numbers)}
+    return [(ranks.get(left, left), ranks.get(right, right)) for left, right in merges]
+
+
+def learn_merges(count_from_word, limit, numbers=ID_FROM_BYTE):
     """The merges, a list of at most `limit` id pairs, that byte-pair encoding learns from {word bytes: count}.
 
-    Merge k makes token 256 + k. Each step merges the most frequent pair; among equally frequent pairs the one
-    with the smallest (left id, right id), which depends on neither the order of the words nor hashing and is the
-    choice of Hugging Face's trainer. Overlapping pairs all count: `aaa` holds (a, a) twice. The list is shorter
-    than `limit` when no pair is left. Counts are Python integers and cannot overflow.
+    Merge k makes token 256 + k; bytes have the ids `numbers`. Each step merges the most frequent pair; among equally
+    frequent pairs the one with the smallest (left id, right id), which depends on neither the order of the words nor
+    hashing. With GPT-2's numbers that is the choice of Hugging Face's trainer. Overlapping pairs all count: `aaa` holds
+    (a, a) twice. The list is shorter than `limit` when no pair is left. Counts are Python integers and cannot overflow.
     """
-    symbols, weights = _lay_out(count_from_word)
+    symbols, weights = _lay_out(count_from_word, numbers)
     previous = list(range(-1, len(symbols) - 1))
     following = list(range(1, len(symbols) + 1))
     counts, positions = _count_pairs(symbols, weights)
@@ -60,11 +76,11 @@ def learn_merges(count_from_word, limit):
     return merges
 
 
-def _lay_out(count_from_word):
+def _lay_out(count_from_word, numbers):
     """Byte ids of all words with an EDGE before, between and after them, and the word's count at each place."""
     symbols, weights = [EDGE], [0]
     for word, count in count_from_word.items():
-        symbols += [*(ID_FROM_BYTE[byte] for byte in word), EDGE]
+        symbols += [*(numbers[byte] for byte in word), EDGE]
         weights += [count] * len(word) + [0]
     return symbols, weights
 

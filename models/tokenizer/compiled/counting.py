@@ -5,12 +5,11 @@ the key of a long one is its hash and where it first stands in the text, marked 
 word of 0, so that marks a free slot. Which slot a piece is in depends on what came before, its count does not.
 """
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 
-from euler_ir.native import function, i64, pointer, prefetch, u8, u64
+from euler_ir.native import default_threads, function, i64, pointer, read_only, u8, u64
 from models.tokenizer.compiled.keys import LONGEST_SHORT, hash_bytes, hash_words, short_key
+from models.tokenizer.compiled.runs import in_threads, shards
 from models.tokenizer.compiled.scanner import TEXT, piece_end
 from models.tokenizer.unicode_classes import class_table
 
@@ -19,6 +18,7 @@ FIRST_SLOTS = 1 << 12
 LONG = 1 << 63
 
 TABLE = pointer(u64)
+STATE = pointer(i64)
 
 
 @function(inline=True)
@@ -61,34 +61,40 @@ def find_slot(text: TEXT, low: u64, high: u64, length: i64, table: TABLE, mask: 
         slot = (slot + 1) & mask
 
 
-@function
-def count_text(
-    text: TEXT, position: i64, stop: i64, end: i64, classes: TEXT, table: TABLE, mask: u64, most: i64, used: pointer(i64)
-) -> i64:
-    """Count the pieces that start in text[position:stop] of a text up to `end`.
-
-    Returns where it stopped: at the first piece not counted, because the table has the `most` pieces it may hold.
-    """
-    while position < stop:
-        following = piece_end(text, position, end, classes)
-        length = following - position
-        low, high = piece_key(text, position, length, end)
-        slot = find_slot(text, low, high, length, table, mask)
-        place = table + i64(slot) * SLOT_WORDS
-        if place[1] == 0:
-            if used[0] == most:
-                return position
-            used[0] += 1
-            place[0] = low
-            place[1] = high
-            place[2] = u64(length)
-        place[3] += 1
-        position = following
-    return position
+# What `state` holds: the pieces in the table, and the run and the position in it to go on from.
+USED, RUN, POSITION = range(3)
 
 
 @function
-def add_counts(text: TEXT, source: TABLE, slots: i64, table: TABLE, mask: u64, used: pointer(i64)):
+def count_runs(
+    text: TEXT, runs: read_only(i64), number: i64, classes: TEXT, table: TABLE, mask: u64, most: i64, state: STATE
+) -> bool:
+    """Count the pieces of runs of text. False: the table has the `most` pieces it may hold; `state` says where."""
+    for run in range(state[RUN], number):
+        end = runs[3 * run + 1]
+        position = state[POSITION] if state[POSITION] > runs[3 * run] else runs[3 * run]
+        while position < end:
+            following = piece_end(text, position, end, classes)
+            length = following - position
+            low, high = piece_key(text, position, length, end)
+            slot = find_slot(text, low, high, length, table, mask)
+            place = table + i64(slot) * SLOT_WORDS
+            if place[1] == 0:
+                if state[USED] == most:
+                    state[RUN] = run
+                    state[POSITION] = position
+                    return False
+                state[USED] += 1
+                place[0] = low
+                place[1] = high
+                place[2] = u64(length)
+            place[3] += 1
+            position = following
+    return True
+
+
+@function
+def add_counts(text: TEXT, source: TABLE, slots: i64, table: TABLE, mask: u64, state: STATE):
     """Add the counts of one table to another, which has room for all of them."""
     for number in range(slots):
         given = source + number * SLOT_WORDS
@@ -96,7 +102,7 @@ def add_counts(text: TEXT, source: TABLE, slots: i64, table: TABLE, mask: u64, u
             slot = find_slot(text, given[0], given[1], i64(given[2]), table, mask)
             place = table + i64(slot) * SLOT_WORDS
             if place[1] == 0:
-                used[0] += 1
+                state[USED] += 1
                 place[0] = given[0]
                 place[1] = given[1]
                 place[2] = given[2]
@@ -129,40 +135,57 @@ class PieceTable:
     """Counts of the pieces of one text, u8[bytes]; grows as it fills."""
 
     def __init__(self, text):
-        self.text = text
-        self._used = np.zeros(1, np.int64)
-        self._slots = np.zeros(FIRST_SLOTS * SLOT_WORDS, np.uint64)
+        self._text = text
+        self._state = np.zeros(3, np.int64)
+        self._words = np.zeros(FIRST_SLOTS * SLOT_WORDS, np.uint64)
 
     @property
-    def _count(self):
-        return len(self._slots) // SLOT_WORDS
+    def _slots(self):
+        return len(self._words) // SLOT_WORDS
 
-    def count(self, start, stop, end):
-        """Count the pieces that start in text[start:stop], where a text that ends at `end` is cut at `start`."""
-        while start < stop:
-            start = count_text(
-                self.text, start, stop, end, class_table(), self._slots, self._count - 1, self._count // 2, self._used
-            )
-            if start < stop:
-                self._rehash(2 * self._count)
+    def count(self, runs):
+        """Count the pieces of runs, i64[runs, 3]."""
+        self._state[[RUN, POSITION]] = 0
+        while not count_runs(
+            self._text, runs, len(runs), class_table(), self._words, self._slots - 1, self._slots // 2, self._state
+        ):
+            self._make_room(4 * self._slots)
 
     def add(self, other):
         """Add the counts of another table of the same text."""
-        needed = 2 * int(self._used[0] + other._used[0])
-        if needed > self._count:
-            self._rehash(1 << (needed - 1).bit_length())
-        add_counts(self.text, other._slots, other._count, self._slots, self._count - 1, self._used)
+        needed = 2 * int(self._state[USED] + other._state[USED])
+        if needed > self._slots:
+            self._make_room(1 << (needed - 1).bit_length())
+        self._add(other._words)
 
-    def _rehash(self, slots):
-        old, self._slots = self._slots, np.zeros(slots * SLOT_WORDS, np.uint64)
-        self._used[0] = 0
-        add_counts(self.text, old, len(old) // SLOT_WORDS, self._slots, slots - 1, self._used)
+    def _make_room(self, slots):
+        old, self._words = self._words, np.zeros(slots * SLOT_WORDS, np.uint64)
+        self._state[USED] = 0
+        self._add(old)
+
+    def _add(self, words):
+        add_counts(self._text, words, len(words) // SLOT_WORDS, self._words, self._slots - 1, self._state)
 
     def pieces(self):
-        """(all pieces end to end u8[bytes], where each ends i64[pieces], counts i64[pieces])."""
-        by_slot = self._slots.reshape(-1, SLOT_WORDS)
-        total = int(by_slot[:, 2].sum())
-        found = int(self._used[0])
-        pieces, ends, counts = np.empty(total, np.uint8), np.empty(found, np.int64), np.empty(found, np.int64)
-        write_pieces(self.text, self._slots, self._count, pieces, ends, counts)
+        """(all pieces end to end u8[bytes], where each ends i64[pieces], counts i64[pieces]), in no order."""
+        total, number = int(self._words[2::SLOT_WORDS].sum()), int(self._state[USED])
+        pieces, ends, counts = np.empty(total, np.uint8), np.empty(number, np.int64), np.empty(number, np.int64)
+        write_pieces(self._text, self._words, self._slots, pieces, ends, counts)
         return pieces, ends, counts
+
+
+def count_pieces(text, runs):
+    """The pieces of runs i64[runs, 3] of a text u8[bytes], which may be a memory map, as `PieceTable.pieces`."""
+    parts = shards(text, runs)
+
+    def counted(number):
+        table = PieceTable(text)
+        for part in parts[number::tables]:
+            table.count(part)
+        return table
+
+    tables = min(default_threads(), len(parts))
+    first, *others = in_threads(counted, range(tables))
+    for other in others:
+        first.add(other)
+    return first.pieces()
