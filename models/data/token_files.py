@@ -15,6 +15,7 @@ from models.files import replacing
 MAGIC = b"EULERTOK"
 VERSION = 1
 HEADER = struct.Struct("<8sIIQq32s")
+CHECKED_BYTES = 1 << 22
 
 
 def check_token_ids(tokens, vocab_size, source):
@@ -68,11 +69,17 @@ class TokenFileWriter:
         self._file.write(HEADER.pack(MAGIC, VERSION, self._dtype.itemsize, self.count, *identity))
 
 
-def read_token_file(path, tokenizer):
+def is_token_file(path):
+    """Whether a file says at its beginning that it is a token file. Raises OSError if it cannot be read."""
+    with open(path, "rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def read_token_file(path, tokenizer, check_ids=True):
     """Map the ids of a token file read-only: u16[tokens], or u32[tokens] for a vocabulary above 65,536.
 
-    Raises FileNotFoundError, or ValueError if the file is not a token file, is cut short, holds ids outside the
-    vocabulary, or was written with another tokenizer.
+    Raises FileNotFoundError, or ValueError if the file is not a token file, is cut short, was written with another
+    tokenizer or, unless `check_ids` is False because this has been looked at before, holds ids outside the vocabulary.
     """
     size = Path(path).stat().st_size
     with open(path, "rb") as file:
@@ -90,9 +97,17 @@ def read_token_file(path, tokenizer):
     dtype = _id_dtype(tokenizer)
     if identity != _identity(tokenizer) or item_size != dtype.itemsize:
         raise ValueError(f"{path} was written with another tokenizer. Tokenize the text again with this one.")
-    tokens = np.memmap(path, dtype, mode="r", offset=HEADER.size)
-    check_token_ids(tokens, tokenizer.vocab_size, path)
-    return tokens
+    if check_ids:
+        _check_ids_of_file(path, dtype, tokenizer.vocab_size)
+    return np.memmap(path, dtype, mode="r", offset=HEADER.size)
+
+
+def _check_ids_of_file(path, dtype, vocab_size):
+    """As `check_token_ids`, through a small buffer: pages of a map would count as memory of this process."""
+    with open(path, "rb") as file:
+        file.seek(HEADER.size)
+        while data := file.read(CHECKED_BYTES):
+            check_token_ids(np.frombuffer(data, dtype), vocab_size, path)
 
 
 def _id_dtype(tokenizer):

@@ -1,14 +1,18 @@
 """Whole files of text to a token file, a block at a time, so that they may be larger than memory."""
 
-import codecs
 import os
+import re
+from functools import cache
 from pathlib import Path
 
-from models.data.token_files import token_file_writer
-from models.tokenizer.pretokenize import SAFE_CUT
+import numpy as np
 
-BLOCK_BYTES = 1 << 20
+from models.data.token_files import token_file_writer
+from models.tokenizer.unicode_classes import SPACE, class_table
+
+BLOCK_BYTES = 1 << 22
 SHORTEST_SEARCH = 1 << 10
+LONGEST_SPACE = 3
 
 
 def encode_file(tokenizer, sources, destination, *, separator=None, allowed_special=(), disallowed_special="all"):
@@ -36,46 +40,52 @@ def encode_file(tokenizer, sources, destination, *, separator=None, allowed_spec
             with open(source, "rb") as file:
                 for block in text_blocks(file, special_tokens):
                     try:
-                        writer.append(tokenizer.encode_to_numpy(block.encode("utf-8", "surrogateescape"), **permissions))
+                        writer.append(tokenizer.encode_to_numpy(block, **permissions))
                     except ValueError as error:
                         raise ValueError(f"{source}, line {line} or after: {error}") from None
-                    line += block.count("\n")
+                    line += block.count(b"\n")
     return writer.count
 
 
 def text_blocks(file, special_tokens=()):
-    """Yield the text of a binary file in blocks of about BLOCK_BYTES that have the same ids apart as together.
+    """Yield the bytes of a binary file in blocks of about BLOCK_BYTES that have the same ids apart as together.
 
-    A block ends where no piece and no special token crosses. Bytes that are not UTF-8 are as in `text_from`. Only a
-    stretch without any such place makes a longer block.
+    A block ends where no piece and no special token crosses. Only a stretch without any such place makes a longer one.
     """
+    special_tokens = [token.encode("utf-8") for token in special_tokens]
     longest = max(map(len, special_tokens), default=1)
-    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-    text, searched = "", 0
-    while data := file.read(BLOCK_BYTES):
-        text += decoder.decode(data)
-        end = len(text) - longest
-        if cut := _late_cut(text, searched, end, special_tokens):
-            yield text[:cut]
-            text = text[cut:]
+    data, searched = bytearray(), 0
+    while more := file.read(BLOCK_BYTES):
+        data += more
+        end = len(data) - longest
+        if cut := _late_cut(data, searched, end, special_tokens):
+            yield bytes(data[:cut])
+            del data[:cut]
             searched = 0
         else:
-            searched = max(0, end - 1)
-    yield text + decoder.decode(b"", final=True)
+            searched = max(0, end - LONGEST_SPACE)
+    yield bytes(data)
 
 
-def _late_cut(text, start, end, special_tokens):
-    """A place near `end` of text[start:end] where it can be cut, or None."""
+def _late_cut(data, start, end, special_tokens):
+    """A place near `end` of data[start:end] where it can be cut, or None."""
     stretch = SHORTEST_SEARCH
     while True:
-        match = SAFE_CUT.search(text, max(start, end - stretch), end)
-        while match and _inside_special(text, match.start() + 1, special_tokens):
-            match = SAFE_CUT.search(text, match.start() + 1, end)
-        if match or end - stretch <= start:
-            return match and match.start() + 1
+        places = (match.start() for match in _safe_cut().finditer(data, max(start, end - stretch), max(end, 0)))
+        cut = next((place for place in places if not _inside_special(data, place, special_tokens)), None)
+        if cut or end - stretch <= start:
+            return cut
         stretch *= 8
 
 
-def _inside_special(text, cut, special_tokens):
+def _inside_special(data, cut, special_tokens):
     spans = ((token, max(0, cut - len(token) + 1), cut + len(token) - 1) for token in special_tokens)
-    return any(text.find(token, *span) >= 0 for token, *span in spans)
+    return any(data.find(token, *span) >= 0 for token, *span in spans)
+
+
+@cache
+def _safe_cut():
+    """A blank or newline after something that is not white space: as SAFE_CUT, for UTF-8 bytes."""
+    spaces = [chr(point).encode("utf-8") for point in np.flatnonzero(class_table() == SPACE)]
+    not_after_space = b"".join(b"(?<!%s)" % re.escape(space) for space in spaces)
+    return re.compile(rb"(?<=[\x00-\xff])" + not_after_space + rb"[ \n]")

@@ -3,9 +3,10 @@ import struct
 import numpy as np
 import pytest
 
+import models.data.token_files
 from models.data.batches import IGNORED_LABEL, Batches, validation_windows
 from models.data.corpus import read_corpus, split_corpus
-from models.data.token_files import HEADER, check_token_ids, read_token_file, write_token_file
+from models.data.token_files import HEADER, check_token_ids, is_token_file, read_token_file, write_token_file
 from models.tokenizer.bpe import Tokenizer
 
 
@@ -114,6 +115,24 @@ def test_unsound_token_files_are_refused(tmp_path, small_tokenizer, gpt2):
     path.write_bytes(sound)
     with pytest.raises(ValueError, match="another tokenizer"):
         read_token_file(path, gpt2)
+
+
+def test_foreign_ids_are_found_wherever_they_are_unless_nobody_looks(tmp_path, monkeypatch, small_tokenizer):
+    monkeypatch.setattr(models.data.token_files, "CHECKED_BYTES", 16)
+    path = tmp_path / "tokens.bin"
+    write_token_file(path, np.arange(100), small_tokenizer)
+    sound = path.read_bytes()
+    for place in (64, 64 + 2 * 57, len(sound) - 2):
+        path.write_bytes(sound[:place] + struct.pack("<H", 600) + sound[place + 2 :])
+        with pytest.raises(ValueError, match="tokens.bin contains token id 600"):
+            read_token_file(path, small_tokenizer)
+        assert read_token_file(path, small_tokenizer, check_ids=False).max() == 600
+
+
+def test_token_files_are_told_from_others(tmp_path, small_tokenizer):
+    write_token_file(tmp_path / "a", np.arange(3), small_tokenizer)
+    (tmp_path / "b").write_bytes(b"EULERT")
+    assert is_token_file(tmp_path / "a") and not is_token_file(tmp_path / "b")
 
 
 @pytest.mark.parametrize("token_id", [-1, 512, 70_000])

@@ -45,7 +45,10 @@ def test_line_ends_nul_byte_order_marks_and_bad_bytes_survive(tmp_path, gpt2):
     assert tokens.tolist() == gpt2.encode_bytes(data)
 
 
-PARTS = [b" ", b"\n", b"a", b"'s", b"ab cd", "é你".encode(), b"\xff", b"\xe4\xbd", b"<|", b"|>", b"<|a b|>", b"<|a", b" b|>x", b"\xa0"]
+PARTS = [
+    *(b" ", b"\n", b"a", b"'s", b"ab cd", "é你".encode(), "\u2003".encode(), "\xa0".encode()),
+    *(b"\xff", b"\xe4\xbd", b"\xa0", b"\xe2\x80", b"<|", b"|>", b"<|a b|>", b"<|a", b" b|>x"),
+]
 
 
 @settings(max_examples=300, deadline=None)
@@ -54,9 +57,9 @@ def test_cutting_into_blocks_changes_no_id(parts):
     tokenizer = Tokenizer.train("ab cd <|a b|> é你's", 290, ["<|a b|>", "<|a b|>x", "|> <|"])
     data = b"".join(parts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models.tokenizer.files, "BLOCK_BYTES", 5)
+        patch.setattr(models.tokenizer.files, "BLOCK_BYTES", 3)
         patch.setattr(models.tokenizer.files, "SHORTEST_SEARCH", 2)
-        blocks = [block.encode("utf-8", "surrogateescape") for block in text_blocks(io.BytesIO(data), tokenizer.special_tokens)]
+        blocks = list(text_blocks(io.BytesIO(data), tokenizer.special_tokens))
     assert b"".join(blocks) == data
     ids = [token_id for block in blocks for token_id in tokenizer.encode(block, allowed_special="all")]
     assert ids == tokenizer.encode(data, allowed_special="all")
@@ -66,7 +69,7 @@ def test_blocks_stay_small_where_the_text_can_be_cut(tiny_blocks, corpus):
     data = corpus[:5000].encode()
     assert max(map(len, text_blocks(io.BytesIO(data)))) < 80
     chinese = "你好，世界。\n" * 500
-    assert max(map(len, text_blocks(io.BytesIO(chinese.encode())))) < 40
+    assert max(map(len, text_blocks(io.BytesIO(chinese.encode())))) < 60
 
 
 def test_separators_stand_between_files(tmp_path, small_tokenizer):
