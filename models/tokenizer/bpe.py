@@ -43,7 +43,8 @@ class Tokenizer(BaseTokenizer):
         for left, right in merges:
             merged = len(token_bytes)
             if not (0 <= left < merged and 0 <= right < merged) or (left, right) in self._merges:
-                raise ValueError(f"Merge {merged - 256} ({left}, {right}) is repeated or joins an id not made before it.")
+                place = f"Merge {merged - 256} ({left}, {right})"
+                raise ValueError(f"{place} is repeated or joins what no merge before it made.")
             self._merges[left, right] = merged
             token_bytes.append(token_bytes[left] + token_bytes[right])
         ranks = list(range(len(token_bytes)))

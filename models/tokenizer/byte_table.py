@@ -26,7 +26,10 @@ class ByteTable:
         return self._lengths[:-1]
 
     def join(self, ids, unknown="error"):
-        """The bytes of integer[tokens] ids. `unknown` ids raise ValueError, are left out ("ignore") or U+FFFD ("replace")."""
+        """The bytes of integer[tokens] ids.
+
+        An id that is not there raises ValueError, is left out (`unknown` "ignore") or becomes U+FFFD ("replace").
+        """
         if unknown not in UNKNOWN:
             raise ValueError(f"unknown={unknown!r} should be one of {', '.join(map(repr, UNKNOWN))}.")
         blocks = [ids[start : start + BLOCK_IDS] for start in range(0, len(ids), BLOCK_IDS)]

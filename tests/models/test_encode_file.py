@@ -93,7 +93,7 @@ def test_special_tokens_in_a_file_need_permission(tmp_path, small_tokenizer):
     source, destination = tmp_path / "a.txt", tmp_path / "a.tokens"
     text = "one\ntwo\nthree <|endoftext|> four\n"
     source.write_text(text)
-    with pytest.raises(ValueError, match=r"a\.txt, line 3 or after: The text contains the special token '<\|endoftext\|>'"):
+    with pytest.raises(ValueError, match=r"a\.txt, line 3 or after: The text contains the special token '<\|endof"):
         encode_file(small_tokenizer, source, destination)
     assert not destination.exists() and list(tmp_path.iterdir()) == [source]
     encode_file(small_tokenizer, source, destination, allowed_special="all")
@@ -148,7 +148,7 @@ def test_a_file_larger_than_the_memory_it_may_use(tmp_path):
         for _ in range(60_000_000 // len(data)):
             file.write(data)
     program = (
-        "import resource, sys; from models.tokenizer.bpe import Tokenizer; from models.tokenizer.files import encode_file;"
+        "import resource; from models.tokenizer.bpe import Tokenizer; from models.tokenizer.files import encode_file;"
         "tokenizer = Tokenizer.train('alpha beta gamma delta ' * 9, 300);"
         "encode_file(tokenizer, 'small.txt', 'small.tokens');"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"

@@ -16,7 +16,7 @@ from tokenizers import pre_tokenizers as hf_pre_tokenizers
 from models.tokenizer.bpe import Tokenizer
 from models.tokenizer.characters import CharacterTokenizer
 from models.tokenizer.formats import FORMATS, gpt2_files, load_tokenizer, save_tokenizer
-from models.tokenizer.gpt2_vocabulary import CHARACTER_FROM_ID
+from models.tokenizer.gpt2_vocabulary import BYTE_FROM_ID, CHARACTER_FROM_ID
 
 TEXT = "It's  a\r\n\ttest of Ünïcode 你好 😀 \0 and \x85 numbers 12345, don't you'LL\n\n  "
 
@@ -176,7 +176,7 @@ def tokenizers_of_many_kinds():
         "without merges": Tokenizer([]),
         "special tokens first": Tokenizer(learned.merges, {"<s>": 0, "</s>": 1}, range(2, 2 + count)),
         "with gaps": Tokenizer(learned.merges, {"<|x|>": 9_000}, [*range(0, 512, 2), *range(600, 344 + count)]),
-        "bytes by value": Tokenizer(learned.merges, ["<|x|>"], [*Tokenizer([]).decode_bytes(range(256)), *range(256, count)]),
+        "bytes by value": Tokenizer(learned.merges, ["<|x|>"], [*BYTE_FROM_ID, *range(256, count)]),
         "odd special tokens": learned.with_special_tokens(["a b\nc", "(.*)+[", "\\ ", "\r\n", "<|a|>", "<|a|>b"]),
     }
 

@@ -1,7 +1,7 @@
 """Tokens as GPT-2's files write them: one printable character for each byte (see gpt2_vocabulary)."""
 
 from models.tokenizer.bpe import Tokenizer
-from models.tokenizer.gpt2_vocabulary import CHARACTER_FROM_ID, ID_FROM_BYTE
+from models.tokenizer.gpt2_vocabulary import BYTE_FROM_ID, CHARACTER_FROM_ID, ID_FROM_BYTE
 
 BYTES_SHOWN = 5
 
@@ -32,18 +32,18 @@ def printable_merges(tokenizer):
 
 
 def tokenizer_from(id_from_token, merges, special_tokens, source):
-    """The tokenizer of {printable token: id}, merges [(words for its place, left token, right token), ...] and {text: id}.
+    """The tokenizer of {printable token: id}, merges [(place, left token, right token), ...] and special {text: id}.
 
-    `source` names the place of the ids in messages. Raises ValueError where these do not make one byte-level BPE
+    `source` and the places are words for messages. Raises ValueError where these do not make one byte-level BPE
     vocabulary.
     """
     check_ids(id_from_token | special_tokens, source)
-    if missing := [ID_FROM_BYTE.index(rank) for rank, text in enumerate(CHARACTER_FROM_ID) if text not in id_from_token]:
-        shown = ", ".join(f"0x{byte:02x}" for byte in missing[:BYTES_SHOWN])
+    written = zip(BYTE_FROM_ID, CHARACTER_FROM_ID, strict=True)
+    if missing := [f"0x{byte:02x}" for byte, character in written if character not in id_from_token]:
+        shown = ", ".join(missing[:BYTES_SHOWN]) + (", ..." if len(missing) > BYTES_SHOWN else "")
         raise ValueError(
-            f"{source} has no token for {len(missing)} of the 256 bytes ({shown}{', ...' * (len(missing) > BYTES_SHOWN)}), "
-            "so it cannot encode every text. Train it with all bytes, in tokenizers by "
-            "initial_alphabet=ByteLevel.alphabet()."
+            f"{source} has no token for {len(missing)} of the 256 bytes ({shown}), so it cannot encode every "
+            "text. Train it with all bytes, in tokenizers by initial_alphabet=ByteLevel.alphabet()."
         )
     rank_from_token = {character: rank for rank, character in enumerate(CHARACTER_FROM_ID)}
     pairs = []

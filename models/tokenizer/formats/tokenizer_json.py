@@ -37,15 +37,17 @@ def read(path):
     vocabulary = model["vocab"]
     for token, token_id in special_ids.items():
         if vocabulary.get(token, token_id) != token_id:
-            raise ValueError(f"{path}: added_tokens gives {token!r} the id {token_id}, model.vocab {vocabulary[token]}.")
+            other = vocabulary[token]
+            raise ValueError(f"{path}: added_tokens gives {token!r} the id {token_id}, model.vocab {other}.")
     ordinary = {token: token_id for token, token_id in vocabulary.items() if token not in special_ids}
     return tokenizer_from(ordinary, _merges(model["merges"], path), special_ids, f"{path}, model.vocab")
 
 
 def write(tokenizer, path):
     """Write a file that `tokenizers.Tokenizer.from_file` reads."""
+    options = {"special": True, "normalized": False} | dict.fromkeys(ADDED_TOKEN_OPTIONS, False)
     added = [
-        {"id": token_id, "content": token, "special": True, "normalized": False} | dict.fromkeys(ADDED_TOKEN_OPTIONS, False)
+        {"id": token_id, "content": token} | options
         for token, token_id in tokenizer.special_tokens.items()
     ]
     model = {

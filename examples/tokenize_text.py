@@ -1,0 +1,155 @@
+"""Look at how a text becomes tokens, encode files, learn a vocabulary, or convert one to another program's format.
+
+    python examples/tokenize_text.py "It's 12 o'clock."
+    python examples/tokenize_text.py --train corpus.txt --vocab-size 8192 --out tokenizer.json
+    python examples/tokenize_text.py --tokenizer tokenizer.json --file one.txt two.txt --out corpus.tokens
+    python examples/tokenize_text.py --tokenizer tokenizer.json --convert huggingface --out there/tokenizer.json
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from models.tokenizer.bpe import Tokenizer
+from models.tokenizer.characters import CharacterTokenizer
+from models.tokenizer.files import encode_file
+from models.tokenizer.formats import FORMATS, load_tokenizer, save_tokenizer
+from models.tokenizer.pretokenize import bytes_of, pieces, text_from
+from models.tokenizer.special_tokens import END_OF_TEXT, split_at
+
+SHAKESPEARE = Path(__file__).resolve().parents[1] / "models" / "corpora" / "shakespeare.txt"
+SHAKESPEARE_VOCABULARY = 512
+COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_green", "black on bright_magenta")
+SPECIAL = {
+    "refuse": {},
+    "allow": {"allowed_special": "all"},
+    "text": {"disallowed_special": ()},
+}
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("text", nargs="?", help="text to show as pieces, tokens, ids and bytes")
+    task = parser.add_mutually_exclusive_group()
+    task.add_argument("--file", nargs="+", metavar="TEXT_FILE", help="encode files, in order, to the token file --out")
+    task.add_argument("--train", nargs="+", metavar="TEXT_FILE", help="learn a vocabulary and write it to --out")
+    task.add_argument("--convert", choices=FORMATS, help="write --tokenizer in this format to --out (gpt2: a folder)")
+    parser.add_argument("--out", help="what to write")
+    default = f"{SHAKESPEARE_VOCABULARY} tokens learned from Shakespeare"
+    parser.add_argument("--tokenizer", metavar="PATH", help=f"a file of any format, or its folder (default: {default})")
+    parser.add_argument("--pattern", help="for a .tiktoken file: the pattern that splits text; only gpt2 is known")
+    parser.add_argument(
+        "--special-token", dest="special_tokens", action="append", metavar="TOKEN",
+        help=f"for --train (default: {END_OF_TEXT}) and for a .tiktoken file; may be given several times",
+    )  # fmt: skip
+    parser.add_argument("--no-special-tokens", dest="special_tokens", action="store_const", const=[], help="likewise")
+    parser.add_argument("--special", choices=SPECIAL, default="refuse", help="those in a text (default: refuse)")
+    parser.add_argument("--separator", metavar="TOKEN", help="special token to put between the files of --file")
+    parser.add_argument("--kind", choices=["bpe", "characters"], default="bpe", help="for --train (default: bpe)")
+    parser.add_argument("--vocab-size", type=int, default=1024, help="ids, for --train (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    writes = bool(options.file or options.train or options.convert)
+    if writes == (options.text is not None):
+        parser.error("give a text to look at, or one of --file, --train and --convert")
+    if writes != (options.out is not None):
+        parser.error("--out is needed for --file, --train and --convert, and for nothing else")
+    return options
+
+
+def open_tokenizer(options):
+    if options.tokenizer:
+        return load_tokenizer(options.tokenizer, options.special_tokens, options.pattern)
+    return Tokenizer.train(SHAKESPEARE.read_bytes(), SHAKESPEARE_VOCABULARY)
+
+
+def learn(options):
+    """Learn a vocabulary; no merge crosses from one file to the next."""
+    documents = [Path(path).read_bytes() for path in options.train]
+    if options.kind == "characters":
+        return CharacterTokenizer.train(b"".join(documents), options.special_tokens or ())
+    special_tokens = [END_OF_TEXT] if options.special_tokens is None else options.special_tokens
+    separator = special_tokens[0].encode() if special_tokens else b""
+    return Tokenizer.train(separator.join(documents), options.vocab_size, special_tokens)
+
+
+def show(text, tokenizer, permissions):
+    ids = tokenizer.encode(text, **permissions)
+    special = set(tokenizer.special_tokens.values())
+    ends = piece_ends(text, tokenizer, permissions)
+    coloured, end, piece = Text(), 0, 1
+    table = Table("piece", "token", "id", "bytes", box=None, pad_edge=False, header_style="bold")
+    for index, token_id in enumerate(ids):
+        token = tokenizer.token_bytes(token_id)
+        style = "bold white on red" if token_id in special else COLOURS[index % len(COLOURS)]
+        coloured.append(visible(token, but="\n"), style)
+        table.add_row(str(piece), Text(visible(token), style), str(token_id), token.hex(" "))
+        end += len(token)
+        piece += end in ends
+    console = Console(highlight=False)
+    console.print(coloured, soft_wrap=True)
+    console.print(table)
+    count = len(ids)
+    per_token = f": {end / count:.2f} bytes a token" if count else ""
+    print(f"{len(text)} characters, {end} bytes, {count} tokens{per_token}")
+
+
+def visible(token, but=""):
+    """The text of a token with what does not show, except characters of `but`, as escapes."""
+    text = token.decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() or c in but else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def piece_ends(text, tokenizer, permissions):
+    """Places, in bytes, where a piece ends that merges never cross."""
+    ends, end = set(), 0
+    allowed = tokenizer.special_tokens if permissions.get("allowed_special") else ()
+    for index, part in enumerate(split_at(allowed, text_from(text))):
+        for piece in [part] if index % 2 or isinstance(tokenizer, CharacterTokenizer) else pieces(part):
+            end += len(bytes_of(piece))
+            ends.add(end)
+    return ends
+
+
+def run(options):
+    if options.train:
+        tokenizer = learn(options)
+        save_tokenizer(tokenizer, options.out)
+        print(f"{options.out}: {tokenizer.vocab_size} tokens")
+        return
+    tokenizer = open_tokenizer(options)
+    if options.convert:
+        if options.convert == "gpt2":
+            Path(options.out).mkdir(parents=True, exist_ok=True)
+        save_tokenizer(tokenizer, options.out, options.convert)
+        print(f"{options.out}: {tokenizer.vocab_size} tokens as {options.convert}")
+    elif options.file:
+        permissions = SPECIAL[options.special]
+        count = encode_file(tokenizer, options.file, options.out, separator=options.separator, **permissions)
+        size = sum(Path(path).stat().st_size for path in options.file)
+        print(f"{options.out}: {count:,} tokens of {size:,} bytes of text")
+    else:
+        show(options.text, tokenizer, SPECIAL[options.special])
+
+
+def main(arguments=None):
+    """Exit status: 0 done, 2 wrong use or a file that cannot be read or written, 130 stopped by Ctrl-C."""
+    options = parse_arguments(arguments)
+    sys.stdout.reconfigure(errors="replace")
+    try:
+        run(options)
+    except (ValueError, OSError) as error:
+        hint = " Here these are --special allow and --special text." if "allowed_special=" in str(error) else ""
+        print(f"tokenize_text.py: error: {error}{hint}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("Stopped; nothing was written.", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
