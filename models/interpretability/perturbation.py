@@ -1,5 +1,6 @@
 """Nudge weights and watch what the model predicts."""
 
+import difflib
 import hashlib
 import math
 import re
@@ -30,7 +31,8 @@ class Place:
             raise ValueError(f"{text!r} names no weight. Write it as h.1.mlp.c_fc.weight[3,7] or ln_f.bias[0:4].")
         name, inner = found.groups()
         if name not in arrays:
-            raise ValueError(f"There is no weight {name!r}. There are {', '.join(sorted(arrays))}.")
+            near = difflib.get_close_matches(name, arrays, 3, cutoff=0.0)
+            raise ValueError(f"There is no weight {name!r} among {len(arrays)}. The nearest are {', '.join(near)}.")
         array = arrays[name]
         parts = [] if inner is None else inner.split(",")
         if len(parts) > array.ndim:

@@ -70,7 +70,7 @@ def sensitivity(subject, examples):
     )
 
 
-def scaling_slope(subject, examples, step=1e-2):
+def scaling_slope(subject, examples, step=2e-3):
     """The derivative of the mean loss by s, where all weights are s times what they are, at 1, by central differences.
 
     It is what the sum of all g.w must be: a check of `sensitivity` that uses no gradient.

@@ -126,7 +126,7 @@ def test_a_state_that_changes_meanwhile_is_noticed(subject):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("h.9.mlp[0]", "There is no weight 'h.9.mlp'"),
+        ("h.9.mlp[0]", "There is no weight 'h.9.mlp' among 28. The nearest are h.\\d.mlp"),
         ("ln_f.bias[24]", "Index 24 in .* is outside of the 24"),
         ("ln_f.bias[1,2]", "has 2 indices, but ln_f.bias has the shape \\[24\\]"),
         ("ln_f.bias[x]", "'x' in 'ln_f.bias\\[x\\]' is no index"),
