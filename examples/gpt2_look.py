@@ -19,6 +19,7 @@ from models.interpretability.comparison import next_tokens
 from models.interpretability.direct import direct_logit_attribution
 from models.interpretability.lens import lens
 from models.interpretability.perturbation import DELTAS, Place, perturb
+from models.interpretability.probes import NextBytes, Probe
 from models.interpretability.sensitivity import scaling_slope, sensitivity
 from models.interpretability.subject import Subject, divergence
 from models.interpretability.trace import trace, value_names
@@ -89,6 +90,9 @@ def parse_arguments(arguments):
     added = command("attention", look_attention, "kinds of heads, and where one looks")
     added.add_argument("--layer", help="with --head: the path of an attention, such as h.0.attn")
     added.add_argument("--head", type=int, help="number of the head, from 0")
+    added = command("probe", look_probe, "P(a continuation | a prefix), summed over all ways to tokenize it")
+    added.add_argument("--prefix", action="append", help="what was so far, repeatable (default: --text)")
+    added.add_argument("--continuation", action="append", required=True, help="what may follow, repeatable")
     return parser.parse_args(arguments)
 
 
@@ -206,7 +210,7 @@ def look_trace(subject, options, console):
         for name, kind in value_names(subject, len(ids)):
             shown.add_row(name, kind)
         return console.print(shown)
-    edits = {name: number for name, number in map(edit, options.set)}
+    edits = dict(map(edit, options.set))
     edits |= {name: (lambda value, by=number: value * by) for name, number in map(edit, options.scale)}
     found = trace(subject, ids, options.read, edits)
     for name in options.read:
@@ -272,6 +276,20 @@ def show_head(subject, options, console):
         seen = f"{best} {subject.shown(ids[best])}"
         shown.add_row(str(position), subject.shown(ids[position]), seen, f"{row[best]:.3f}")
     console.print(shown)
+
+
+def look_probe(subject, options, console):
+    follows = NextBytes(subject.config, subject.state, subject.tokenizer, **subject.options)
+    probe = Probe("all", tuple(options.prefix or [options.text]), tuple(options.continuation))
+    for prefix in probe.prefixes:
+        shown = tables.table(f"after {prefix!r}", "the model reads", "continuation", ">p", "")
+        for text in probe.continuations:
+            given, rest = follows.given(prefix, text)
+            read = " ".join(map(subject.shown, given)) + (f", and a token that begins with {rest!r}" if rest else "")
+            share = follows.probability(prefix, text)
+            shown.add_row(read, repr(text), f"{share:.6f}", tables.share_bar(share))
+        console.print(shown, "")
+    console.print(f"mean over prefixes of the sum: {follows.measure([probe])['all']:.6f}")
 
 
 if __name__ == "__main__":

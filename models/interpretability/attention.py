@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 import euler_ir as ei
-from models.interpretability.subject import as_tokens
 from models.language_model import WholeTexts
 
 _STREAM = 0x7265706561746564

@@ -2,13 +2,17 @@
 
 import itertools
 import re
+import string
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 import euler_ir as ei
+from models.generation.sampling import Sampler, Sampling
 from models.interpretability.subject import as_tokens, log_probabilities, look_graph
+from models.training.metrics import MetricsFile
 
 SPEAKER = re.compile(r"[A-Z][A-Za-z ]+:")
 """A line that says who speaks, as Tiny Shakespeare has them."""
@@ -64,12 +68,12 @@ class NextBytes:
         of one that fits the rest of the prefix. Raises ValueError when no whole token is within the prefix.
         """
         known = {} if known is None else known
-        given, rest = self._given(prefix, continuation)
+        given, rest = self.given(prefix, continuation)
         wanted = rest + continuation.encode("utf-8", "surrogatepass")
         return self.starts_with(given, wanted, known) / (self.starts_with(given, rest, known) if rest else 1.0)
 
-    def _given(self, prefix, continuation):
-        """(ids within the prefix, its bytes behind them)."""
+    def given(self, prefix, continuation):
+        """(ids within the prefix, its bytes behind them), as `probability` takes them."""
         ids, end = self._tokenizer.encode_ordinary(prefix + continuation), len(prefix.encode("utf-8", "surrogatepass"))
         count, length = 0, 0
         while (longer := length + len(self._tokenizer.token_bytes(ids[count]))) <= end:
@@ -129,3 +133,59 @@ def speaker_lines(text):
     lines = [line for line in text.split("\n")[:-1] if line.strip()]
     names = [line[:-1] for line in lines if SPEAKER.fullmatch(line)]
     return (len(names) / len(lines) if lines else 0.0), names
+
+
+CAPITALS = tuple(string.ascii_uppercase)
+MADE_UP = ("ZORBAND", "MARTELLA", "QUENTIO", "BRADOX")
+"""Names that no play has: who goes on from them as from a speaker's has learned more than a list."""
+
+
+def speaker_probes(text, names=8):
+    """The probes of how plays say who speaks, a blank line and `NAME:` on a line of its own, for the text of plays.
+
+    Known names are the `names` speakers of one word who speak most often in it. Raises ValueError when there are none.
+    """
+    speakers = Counter(name for name in speaker_lines(text)[1] if name.isupper() and " " not in name)
+    known = [name for name, _ in speakers.most_common(names)]
+    if not known:
+        raise ValueError("Nobody speaks in the text: it has no line like 'ROMEO:'.")
+    known, made_up = ([f".\n\n{name}" for name in each] for each in (known, MADE_UP))
+    return (
+        Probe("capital letter after a blank line", (".\n\n", "!\n\n", "?\n\n"), CAPITALS),
+        Probe("':' after a known name", tuple(known), (":",)),
+        Probe("':' after a made-up name", tuple(made_up), (":",)),
+        Probe("line break after 'NAME:'", tuple(f"{prefix}:" for prefix in known), ("\n",)),
+    )
+
+
+class ProbeLog:
+    """An observer of a `TrainingRun` that measures probes after each step for which `wanted(step)`, into a JSONL file.
+
+    Each record has the `step`, the `probes` by name, and of a text of `sample_tokens` tokens, drawn as the model finds
+    them likely, the share of its lines that say who speaks, `speaker_lines`, and of those the share whose name is one
+    of `speakers`, `known_speakers` (None when there are none). `resumed_at` is the step after which the run goes on.
+    """
+
+    def __init__(self, path, wanted, task, probes, speakers, sample_tokens=300, resumed_at=0):
+        self._file, self._wanted, self._task = MetricsFile(path, resumed_at), wanted, task
+        self._probes, self._speakers, self._sample_tokens = probes, frozenset(speakers), sample_tokens
+        self._next_bytes = self._sampler = None
+
+    def before_step(self, step, trainer):
+        """Nothing: what a model knows is measured after its steps."""
+
+    def after_step(self, record, trainer):
+        if not self._wanted(record["step"]):
+            return
+        if self._next_bytes is None:
+            options = {"backend": self._task.backend, "threads": self._task.threads}
+            parts = self._task.config, trainer.state, self._task.tokenizer
+            self._next_bytes, self._sampler = NextBytes(*parts, **options), Sampler(*parts, **options)
+        text = "".join(self._sampler.text("\n", self._sample_tokens, Sampling(temperature=1), seed=record["step"]))
+        share, names = speaker_lines(text)
+        known = sum(name in self._speakers for name in names) / len(names) if names else None
+        measured = {"probes": self._next_bytes.measure(self._probes), "speaker_lines": share, "known_speakers": known}
+        self._file.append({"step": record["step"], "loss": record["loss"], **measured})
+
+    def close(self):
+        self._file.close()

@@ -14,13 +14,14 @@ from models.training.checkpoint import Checkpoint
 class Subject:
     """A model of any architecture with weights of its own: whatever is done to them, the given arrays stay as they are.
 
-    `config` makes the model, `arrays` holds its parameters by name (more does no harm), `state` is the copy of them.
-    Raises ValueError, with their names, for parameters that are missing or of another type.
+    `config` makes the model, `arrays` holds its parameters by name (more does no harm), `state` is the copy of them,
+    `options` are the backend and the threads. Raises ValueError, with their names, for parameters that are missing or
+    of another type.
     """
 
     def __init__(self, config, arrays, tokenizer, backend="cpu", threads=None):
         self.config, self.tokenizer = config, tokenizer
-        self._options = {"backend": backend, "threads": threads}
+        self.options = {"backend": backend, "threads": threads}
         graph = self.graph(1)
         self.parameters = [parameter.op.attributes["name"] for parameter in graph.parameters]
         self.state = ei.State()
@@ -42,7 +43,7 @@ class Subject:
 
     def compile(self, graph, state=None):
         """A function of the graph's inputs, by name, to its outputs by name, on `state`, by default the weights."""
-        return functools.partial(ei.compile(graph, **self._options), self.state if state is None else state)
+        return functools.partial(ei.compile(graph, **self.options), self.state if state is None else state)
 
     def blocks(self):
         """Paths of the model's blocks, the modules that stand in a list, as `h.0`."""

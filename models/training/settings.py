@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from models.architectures import PRESETS
 
-LEARNING_RATES = {"nano": 4e-3, "small": 1e-3, "124M": 6e-4, "355M": 3e-4, "774M": 2.5e-4, "1558M": 2e-4}
+LEARNING_RATES = {"pico": 4e-3, "micro": 4e-3, "nano": 4e-3, "small": 1e-3, "124M": 6e-4, "355M": 3e-4, "774M": 2.5e-4, "1558M": 2e-4}
 """Peak learning rate of each preset: measured for nano, from 124M on those of Brown et al. (arXiv:2005.14165, 2.1)."""
 
 
