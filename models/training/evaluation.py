@@ -2,8 +2,6 @@
 
 import math
 
-import numpy as np
-
 import euler_ir as ei
 from euler_ir.quantization import quantize_weights
 from models.data.batches import IGNORED_LABEL, validation_windows

@@ -6,15 +6,14 @@ import os
 
 import pytest
 import tiktoken
-from conftest import GPT2_FILES, GPT2_PATTERN
 from tiktoken.load import load_tiktoken_bpe
+from tiktoken_ext.openai_public import r50k_pat_str
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import decoders, trainers
 from tokenizers import models as hf_models
 from tokenizers import pre_tokenizers as hf_pre_tokenizers
 
 from models.tokenizer.bpe import Tokenizer
-from models.tokenizer.characters import CharacterTokenizer
 from models.tokenizer.formats import FORMATS, gpt2_files, load_tokenizer, save_tokenizer
 from models.tokenizer.gpt2_vocabulary import BYTE_FROM_ID, CHARACTER_FROM_ID
 
@@ -354,19 +353,22 @@ def test_a_vocabulary_without_all_bytes_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("kind", tokenizers_of_many_kinds())
-def test_tiktoken_reads_what_is_written(tmp_path, kind):
+def test_tiktoken_reads_what_is_written(tmp_path, reference, kind):
     tokenizer = tokenizers_of_many_kinds()[kind]
     path = tmp_path / "vocabulary.tiktoken"
     save_tokenizer(tokenizer, path, "tiktoken")
     theirs = tiktoken.Encoding(
-        "x", pat_str=GPT2_PATTERN, mergeable_ranks=load_tiktoken_bpe(str(path)), special_tokens=tokenizer.special_tokens
+        "x",
+        pat_str=reference._pat_str,
+        mergeable_ranks=load_tiktoken_bpe(str(path)),
+        special_tokens=tokenizer.special_tokens,
     )
     assert theirs.encode_ordinary(TEXT * 2) == tokenizer.encode_ordinary(TEXT * 2)
     separate = " ".join(text for text in tokenizer.special_tokens if not text.startswith("<|a|>"))
     assert theirs.encode(separate, allowed_special="all") == tokenizer.encode(separate, allowed_special="all")
 
 
-def test_a_tiktoken_file_is_read_only_with_pattern_and_special_tokens(tmp_path, gpt2, small_tokenizer):
+def test_a_tiktoken_file_is_read_only_with_pattern_and_special_tokens(tmp_path, reference, small_tokenizer):
     path = tmp_path / "vocabulary.tiktoken"
     save_tokenizer(small_tokenizer, path, "tiktoken")
     for missing in ({}, {"pattern": "gpt2"}, {"special_tokens": []}):
@@ -374,14 +376,8 @@ def test_a_tiktoken_file_is_read_only_with_pattern_and_special_tokens(tmp_path, 
             load_tokenizer(path, **missing)
     with pytest.raises(ValueError, match=r"not by '\\\\S\+'"):
         load_tokenizer(path, [], r"\S+")
-    for pattern in ("gpt2", GPT2_PATTERN, tiktoken_gpt2_pattern()):
+    for pattern in ("gpt2", reference._pat_str, r50k_pat_str):
         assert load_tokenizer(path, ["<|endoftext|>"], pattern).fingerprint == small_tokenizer.fingerprint
-
-
-def tiktoken_gpt2_pattern():
-    from tiktoken_ext.openai_public import r50k_pat_str
-
-    return r50k_pat_str
 
 
 def encoded(token):
