@@ -4,6 +4,8 @@ A config is a frozen dataclass of sizes. It has `architecture`, the name that ch
 `layers`, `width`, `dropout`, and `build()`, which gives the model.
 """
 
+import math
+
 import euler_ir as ei
 from euler_ir import nn, optim
 from models.data.batches import IGNORED_LABEL
@@ -131,7 +133,9 @@ def accumulation_graphs(
 def _apply(gradients, loss, betas, epsilon, weight_decay, max_norm):
     learning_rate = ei.input("learning_rate", ())
     clipped, norm = optim.clip_by_global_norm(gradients, max_norm)
-    optim.AdamW(learning_rate, betas, epsilon, weight_decay).step(clipped)
+    # A step whose numbers are not finite leaves everything as it was; the loop sees that and decides what then.
+    finite = ei.logical_and(ei.absolute(loss) < math.inf, norm < math.inf)
+    optim.AdamW(learning_rate, betas, epsilon, weight_decay).step(clipped, condition=finite)
     ei.output(loss=loss, gradient_norm=norm, gradient_norms=optim.gradient_norms(gradients))
 
 
