@@ -10,6 +10,8 @@ import euler_ir as ei
 from euler_ir import nn, optim
 from models.data.batches import IGNORED_LABEL
 
+OPTIMIZERS = {"adamw": optim.AdamW, "muon": optim.Muon}
+
 
 class WholeTexts:
     """How tokens stand to each other where each row is one text from its first token on: all before is seen.
@@ -85,12 +87,21 @@ def dropout_inputs(config, training):
 
 
 def train_graph(
-    config, batch, context, betas=(0.9, 0.95), epsilon=1e-8, weight_decay=0.1, max_norm=1.0, objective=next_token
+    config,
+    batch,
+    context,
+    betas=(0.9, 0.95),
+    epsilon=1e-8,
+    weight_decay=0.1,
+    max_norm=1.0,
+    objective=next_token,
+    optimizer="adamw",
 ):
     """One whole training step as a graph.
 
     Inputs: those of `objective`, as `tokens` and `targets`, i32[batch, context]; `learning_rate`, f32[]; with dropout
-    also `seed` and `draw`, i64[], of which `draw` must differ from call to call. Outputs: `loss`, f32[], the mean over
+    also `seed` and `draw`, i64[], of which `draw` must differ from call to call. Nothing is updated when loss or gradient
+    turn out not to be finite. Outputs: `loss`, f32[], the mean over
     targets that are not IGNORED_LABEL; `gradient_norm`, f64[], before clipping to `max_norm`; `gradient_norms`,
     f64[parameters]; and the means of the objective's measures, f32[].
     """
@@ -98,13 +109,21 @@ def train_graph(
         total, count, measures = objective(config, batch, context, training=True)
         count = ei.maximum(count, 1).cast(ei.f32)
         loss = total / count
-        _apply(optim.gradients(loss), loss, betas, epsilon, weight_decay, max_norm)
+        _apply(optim.gradients(loss), loss, OPTIMIZERS[optimizer], betas, epsilon, weight_decay, max_norm)
         ei.output(**{name: measure / count for name, measure in measures.items()})
     return graph
 
 
 def accumulation_graphs(
-    config, batch, context, betas=(0.9, 0.95), epsilon=1e-8, weight_decay=0.1, max_norm=1.0, objective=next_token
+    config,
+    batch,
+    context,
+    betas=(0.9, 0.95),
+    epsilon=1e-8,
+    weight_decay=0.1,
+    max_norm=1.0,
+    objective=next_token,
+    optimizer="adamw",
 ):
     """A training step over several batches, as two graphs that share a State: (accumulate, apply).
 
@@ -125,17 +144,17 @@ def accumulation_graphs(
             held = ei.state(f"accumulator.{name}", (), dtype=ei.f64)
             ei.update(held, ei.zeros((), ei.f64))
             means[name] = (held / ei.maximum(count, 1.0)).cast(ei.f32)
-        _apply(gradients, means.pop("loss"), betas, epsilon, weight_decay, max_norm)
+        _apply(gradients, means.pop("loss"), OPTIMIZERS[optimizer], betas, epsilon, weight_decay, max_norm)
         ei.output(**means)
     return accumulate, apply
 
 
-def _apply(gradients, loss, betas, epsilon, weight_decay, max_norm):
+def _apply(gradients, loss, optimizer, betas, epsilon, weight_decay, max_norm):
     learning_rate = ei.input("learning_rate", ())
     clipped, norm = optim.clip_by_global_norm(gradients, max_norm)
     # A step whose numbers are not finite leaves everything as it was; the loop sees that and decides what then.
     finite = ei.logical_and(ei.absolute(loss) < math.inf, norm < math.inf)
-    optim.AdamW(learning_rate, betas, epsilon, weight_decay).step(clipped, condition=finite)
+    optimizer(learning_rate, betas, epsilon, weight_decay).step(clipped, condition=finite)
     ei.output(loss=loss, gradient_norm=norm, gradient_norms=optim.gradient_norms(gradients))
 
 

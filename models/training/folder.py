@@ -1,9 +1,10 @@
 """The folder of a training run."""
 
 import os
+import shutil
 from pathlib import Path
 
-from models.files import remove_stale_temporaries
+from models.files import remove_stale_temporaries, replacing
 
 try:
     import fcntl
@@ -36,6 +37,15 @@ class RunFolder:
     def metrics(self):
         """The log: see `read_metrics`."""
         return self.path / "metrics.jsonl"
+
+    def keep(self, step, count):
+        """Let a copy of `latest` carry the number of its step; of such copies the `count` newest stay."""
+        if not count:
+            return
+        with replacing(self.path / f"step-{step:08}.safetensors") as copy, open(self.latest, "rb") as latest:
+            shutil.copyfileobj(latest, copy)
+        for outdated in sorted(self.path.glob("step-*.safetensors"))[:-count]:
+            outdated.unlink()
 
     def begin(self):
         """Make the folder and hold it. Raises FileExistsError when there is a run in it, OSError as `hold`."""

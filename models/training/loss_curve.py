@@ -14,7 +14,8 @@ def draw_loss_curve(records, path, title):
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    axes.plot([r["step"] for r in records], [r["loss"] for r in records], lw=0.7, alpha=0.6, label="training")
+    taken = [record for record in records if record["loss"] is not None]
+    axes.plot([r["step"] for r in taken], [r["loss"] for r in taken], lw=0.7, alpha=0.6, label="training")
     validated = [record for record in records if "validation_loss" in record]
     if validated:
         steps, losses = [r["step"] for r in validated], [r["validation_loss"] for r in validated]

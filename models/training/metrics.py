@@ -27,6 +27,12 @@ class MetricsFile:
             file.write("".join(map(_line, kept)).encode())
         self._file = open(path, "a", encoding="utf-8", newline="\n")
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
     def append(self, record):
         self._file.write(_line(record))
         self._file.flush()

@@ -1,5 +1,6 @@
 """What a person sees while a model trains."""
 
+import math
 import time
 
 from rich.console import Console
@@ -36,6 +37,8 @@ class Progress:
     def update(self, record, validation=None):
         """Show the record of a step, as in the log, and what a validation after it found, in words."""
         for name in ("loss", "seconds"):
+            if record[name] is None:
+                continue
             self._means[name] = MEMORY * self._means.get(name, record[name]) + (1 - MEMORY) * record[name]
         self._validation = validation or self._validation
         line = self._line(record)
@@ -49,7 +52,7 @@ class Progress:
         left = (time.monotonic() - self._started) / (step - self._first) * (self._steps - step)
         speed = self._tokens_per_step / max(self._means["seconds"], 1e-9)
         return (
-            f"step {step}/{self._steps}, loss {self._means['loss']:.3f}, {self._validation}, "
+            f"step {step}/{self._steps}, loss {self._means.get('loss', math.nan):.3f}, {self._validation}, "
             f"learning rate {record['learning_rate']:.2e}, {speed:,.0f} tokens/s, {duration(left)} left"
         )
 

@@ -9,7 +9,11 @@ from models.training.checkpoint import Checkpoint
 from models.training.loss_curve import draw_loss_curve
 from models.training.metrics import MetricsFile, read_metrics
 from models.training.progress import Progress, duration
+from models.training.settings import CHANGEABLE
 from models.training.trainer import Diverged, Trainer
+
+MOST_SKIPPED = 10
+"""As many steps in a row that are not finite end a run that may skip them: it does not recover any more."""
 
 
 class TrainingRun:
@@ -21,48 +25,55 @@ class TrainingRun:
 
     def __init__(self, folder, checkpoint, task, settings):
         self.folder, self.checkpoint, self.task, self.settings = folder, checkpoint, task, settings
-        self._trainer = Trainer(task, settings)
+        self.trainer = Trainer(task, settings)
         if checkpoint.step:
-            checkpoint.restore(self._trainer.state)
+            checkpoint.restore(self.trainer.state)
         elif checkpoint.arrays:
-            checkpoint.restore(self._trainer.state, self._trainer.parameters)
+            checkpoint.restore(self.trainer.state, self.trainer.parameters)
 
     def train(self, steps=None, observers=()):
         """Train up to `steps` steps in all (by default the settings'); returns the signal that stopped it, or None.
 
-        Each of `observers` is told of every step: `before_step(step, trainer)`, counted from 0, and, with its record,
-        `after_step(record, trainer)`. They may read everything and change nothing.
-
-        Checkpoints are written at each validation, at the end, and when SIGINT or SIGTERM asks to stop. Raises
+        Checkpoints are written at each validation, at the end, and when SIGINT or SIGTERM asks to stop. Each of
+        `observers` is told of every step: `before_step(step, trainer)`, counted from 0, and, with its record and after
+        what was to be saved is safe, `after_step(record, trainer)`. They may read everything and change nothing. Raises
         Diverged, with the last checkpoint left as it is, and OSError when something cannot be written.
         """
         steps = self.settings.steps if steps is None else steps
         first = self.checkpoint.step
         self.folder.hold()
-        metrics = MetricsFile(self.folder.metrics, first)
         try:
-            with Interruption() as stop, Progress(steps, first, self.settings.tokens_per_step) as progress:
+            with (
+                MetricsFile(self.folder.metrics, first) as metrics,
+                Interruption() as stop,
+                Progress(steps, first, self.settings.tokens_per_step) as progress,
+            ):
                 if first and first < steps:
                     progress.say(f"Continuing after step {first}.")
+                if steps != self.settings.steps:
+                    progress.say(f"The learning rate keeps its schedule over {self.settings.steps} steps.")
                 self._loop(range(first, steps), stop, metrics, progress, observers)
                 return stop.signal
         except Diverged as error:
             kept = f"step {self.checkpoint.step}, in {self.folder.latest}" if self.checkpoint.step else "none"
             raise Diverged(error.step, f"{error} The last good checkpoint: {kept}.") from None
         finally:
-            metrics.close()
             self.folder.release()
 
     def _loop(self, steps, stop, metrics, progress, observers):
         started = time.monotonic() - self.checkpoint.progress.get("seconds", 0.0)
-        reached = dict(self.checkpoint.progress)
+        reached = {"skipped_in_a_row": 0, **self.checkpoint.progress}
         for step in steps:
+            if self._is_stalled(step, reached.get("best")):
+                waited = f"{self.settings.patience} validations"
+                progress.say(f"Stopped early: {waited} in a row since step {reached['best']['step']} were no better.")
+                return
             for observer in observers:
-                observer.before_step(step, self._trainer)
-            record = self._trainer.step(step)
+                observer.before_step(step, self.trainer)
+            record = self._step(step, reached, progress)
             done = step + 1
             validates = done % self.settings.validate_every == 0 or done == steps.stop
-            validated = self._trainer.validate(done) if validates else {}
+            validated = self.trainer.validate(done) if validates else {}
             metrics.append(record | validated)
             progress.update(record, self.task.in_words(validated) if validated else None)
             improved = bool(validated) and self._is_best(validated, reached.get("best"))
@@ -75,12 +86,32 @@ class TrainingRun:
                 self._save(done, reached | {"seconds": time.monotonic() - started}, improved)
             if validates:
                 self._draw_curve(progress)
-                if sample := self.task.sample(self._trainer.state):
+                if sample := self.task.sample(self.trainer.state):
                     progress.say(f"\n{sample}\n")
             for observer in observers:
-                observer.after_step(record, self._trainer)
+                observer.after_step(record | validated, self.trainer)
             if stop.signal:
                 return
+
+    def _step(self, step, reached, progress):
+        """The record of a step that was taken, or skipped if the settings allow that. Raises Diverged."""
+        try:
+            record = self.trainer.step(step)
+        except Diverged as error:
+            reached["skipped_in_a_row"] += 1
+            if self.settings.on_nonfinite == "stop":
+                raise
+            if reached["skipped_in_a_row"] == MOST_SKIPPED:
+                raise Diverged(error.step, f"{error} {MOST_SKIPPED} steps in a row were not taken.") from None
+            progress.say(f"{error} This step is left out.")
+            return error.record
+        reached["skipped_in_a_row"] = 0
+        return record
+
+    def _is_stalled(self, step, best):
+        """Whether as many validations as the settings' patience have passed since the best one."""
+        patience, every = self.settings.patience, self.settings.validate_every
+        return bool(patience and best) and step // every - best["step"] // every >= patience
 
     def _is_best(self, validated, best):
         return best is None or validated[self.task.measure] < best[self.task.measure]
@@ -101,11 +132,13 @@ class TrainingRun:
         return "\n".join([*lines, f"Files in {self.folder.path}: {', '.join(names)}"])
 
     def _save(self, step, progress, improved):
-        arrays = dict(self._trainer.state)
+        self.trainer.check_state(step)
+        arrays = dict(self.trainer.state)
         self.checkpoint = replace(self.checkpoint, arrays=arrays, step=step, progress=progress)
         if improved:
             self.checkpoint.save(self.folder.best)
         self.checkpoint.save(self.folder.latest)
+        self.folder.keep(step, self.settings.keep)
 
     def _draw_curve(self, progress):
         try:
@@ -117,8 +150,8 @@ class TrainingRun:
 def checkpoint_to_continue(folder, given):
     """The latest checkpoint of the run in `folder`, a RunFolder that it holds from now on.
 
-    `given` are settings, (name, value), that the user asked for. `steps` may differ from the run's: the schedule keeps
-    its horizon. Raises FileNotFoundError when there is no run, BlockingIOError when another process is training there,
+    `given` are settings, (name, value), that the user asked for. Those of CHANGEABLE may differ from the run's; the
+    schedule keeps the horizon of its first `steps`. Raises FileNotFoundError when there is no run, BlockingIOError when another process is training there,
     ValueError when another setting differs or the file is damaged.
     """
     if not folder.latest.exists():
@@ -128,14 +161,18 @@ def checkpoint_to_continue(folder, given):
         checkpoint = Checkpoint.load(folder.latest)
     except ValueError as error:
         raise ValueError(f"{error} {folder.best}, if it is there, can be copied in its place.") from None
+    changed = {}
     for name, value in dict(given).items():
-        if name != "steps" and value != checkpoint.settings[name]:
+        if name in CHANGEABLE:
+            changed[name] = value
+        elif value != checkpoint.settings[name]:
             option = "--" + name.replace("_", "-")
             raise ValueError(
                 f"The run in {folder.path} has {option} {checkpoint.settings[name]}, not {value}. "
                 f"Leave {option} out to continue it, or begin another run with --out."
             )
-    return checkpoint
+    changed.pop("steps", None)
+    return replace(checkpoint, settings=checkpoint.settings | changed)
 
 
 class Interruption:

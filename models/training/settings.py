@@ -3,18 +3,34 @@
 import math
 from dataclasses import dataclass
 
+from euler_ir import optim
 from models.architectures import PRESETS
+from models.language_model import OPTIMIZERS
 
-LEARNING_RATES = {"pico": 4e-3, "micro": 4e-3, "nano": 4e-3, "small": 1e-3, "124M": 6e-4, "355M": 3e-4, "774M": 2.5e-4, "1558M": 2e-4}
-"""Peak learning rate of each preset: measured for nano, from 124M on those of Brown et al. (arXiv:2005.14165, 2.1)."""
+PRESET_SETTINGS = {
+    "pico": {"learning_rate": 4e-3},
+    "micro": {"learning_rate": 4e-3},
+    "nano": {"learning_rate": 4e-3},
+    "small": {"learning_rate": 1e-3},
+    "124M": {"learning_rate": 6e-4},
+    "355M": {"learning_rate": 3e-4},
+    "774M": {"learning_rate": 2.5e-4},
+    "1558M": {"learning_rate": 2e-4},
+}
+"""What suits a preset: measured for nano, from 124M on as Brown et al. (arXiv:2005.14165, 2.1)."""
+
+CHANGEABLE = ("steps", "patience", "keep", "on_nonfinite")
+"""Settings that may differ when a run is continued: they decide how long it goes on, not what a step computes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How a model is trained, whatever it learns from; a stage of training adds its own.
 
-    `steps` is also the horizon of the learning-rate schedule. A step sees `batch_size * accumulate` windows of
-    `context` tokens.
+    `steps` is also the horizon of the learning-rate schedule, one of `optim.SCHEDULES`. A step sees
+    `batch_size * accumulate` windows of `context` tokens. After `patience` validations in a row without a new best
+    the run ends; 0 lets it go on. `keep` is how many checkpoints are kept by their step, beside latest and best.
+    `on_nonfinite` is 'stop', or 'skip' to leave out steps whose loss or gradient is not finite.
     """
 
     steps: int = 1500
@@ -23,22 +39,34 @@ class Settings:
     context: int = 128
     learning_rate: float = 4e-3
     final_learning_rate: float = 4e-4
+    schedule: str = "cosine"
     warmup: int = 100
+    optimizer: str = "adamw"
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 0.1
     max_norm: float = 1.0
     dropout: float = 0.0
     validate_every: int = 150
+    patience: int = 0
+    keep: int = 0
+    on_nonfinite: str = "stop"
     seed: int = 0
 
     def __post_init__(self):
         for name in ("steps", "batch_size", "accumulate", "context", "validate_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        for name in ("warmup", "patience", "keep", "seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be 0 or above, not {getattr(self, name)}.")
         if not 0 < self.learning_rate < math.inf:
             raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}.")
-        if self.seed < 0:
-            raise ValueError(f"seed must be 0 or above, not {self.seed}.")
+        if not 0 <= self.final_learning_rate < math.inf:
+            raise ValueError(f"final_learning_rate must be 0 or above, not {self.final_learning_rate}.")
+        choices = {"schedule": optim.SCHEDULES, "optimizer": OPTIMIZERS, "on_nonfinite": ("stop", "skip")}
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"There is no {name} {getattr(self, name)!r}. Choose one of {', '.join(known)}.")
 
     @classmethod
     def of(cls, document):
@@ -52,7 +80,13 @@ class Settings:
     @property
     def optimizer_options(self):
         """What `train_graph` and `accumulation_graphs` take beside the sizes."""
-        return {"betas": self.betas, "weight_decay": self.weight_decay, "max_norm": self.max_norm}
+        names = ("optimizer", "betas", "weight_decay", "max_norm")
+        return {name: getattr(self, name) for name in names}
+
+    def learning_rate_of(self, step):
+        """The learning rate of `step`, counted from 0: a pure function of it."""
+        schedule = optim.SCHEDULES[self.schedule]
+        return schedule(step, self.learning_rate, self.final_learning_rate, self.warmup, self.steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +102,9 @@ class PretrainingSettings(Settings):
         """Settings that suit a preset and the number of steps, except for what is `given`."""
         if preset not in PRESETS:
             raise ValueError(f"There is no preset {preset!r}. Choose one of {', '.join(PRESETS)}.")
-        given = {"context": PRESETS[preset].context, "learning_rate": LEARNING_RATES[preset], **given}
+        given = {"context": PRESETS[preset].context, **PRESET_SETTINGS.get(preset, {}), **given}
         steps = given.setdefault("steps", cls.steps)
-        given.setdefault("final_learning_rate", given["learning_rate"] / 10)
+        given.setdefault("final_learning_rate", given.get("learning_rate", cls.learning_rate) / 10)
         given.setdefault("warmup", min(cls.warmup, steps // 10))
         given.setdefault("validate_every", max(1, steps // 10))
         return cls(corpus=corpus, preset=preset, **given)

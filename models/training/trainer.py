@@ -6,18 +6,17 @@ import time
 import numpy as np
 
 import euler_ir as ei
-from euler_ir import optim
 
 # Outputs of a step that get their place in its record otherwise, or none.
 _NAMED = {"loss", "gradient_norm", "gradient_norms"}
 
 
 class Diverged(ArithmeticError):
-    """The loss or a gradient is not finite any more, at `step`, counted from 1."""
+    """A number is not finite any more, at `step`, counted from 1. `record` is the step's, if it was one, for the log."""
 
-    def __init__(self, step, message):
+    def __init__(self, step, message, record=None):
         super().__init__(message)
-        self.step = step
+        self.step, self.record = step, record
 
 
 class Trainer:
@@ -36,11 +35,13 @@ class Trainer:
         self._run = [ei.compile(graph, backend=task.backend, threads=task.threads) for graph in graphs]
 
     def step(self, step):
-        """Take optimiser step `step`, from 0, and return its record for the log. Raises Diverged."""
+        """Take optimiser step `step`, from 0, and return its record for the log.
+
+        Raises Diverged when loss or gradient are not finite; `state` is then what it was before the step.
+        """
         settings, inputs = self.settings, self.task.inputs
         started = time.perf_counter()
-        peak, floor = settings.learning_rate, settings.final_learning_rate
-        rate = optim.warmup_cosine(step, peak, floor, settings.warmup, settings.steps)
+        rate = settings.learning_rate_of(step)
         if settings.accumulate == 1:
             outputs = self._run[0](self.state, learning_rate=np.float32(rate), **inputs(step, 0))
         else:
@@ -50,9 +51,7 @@ class Trainer:
             outputs = apply(self.state, learning_rate=np.float32(rate))
         loss, norm = float(outputs["loss"]), float(outputs["gradient_norm"])
         self.gradient_norms = dict(zip(self.parameters, outputs["gradient_norms"].tolist(), strict=True))
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise Diverged(step + 1, self._blame(step + 1, loss, outputs["gradient_norms"]))
-        return {
+        record = {
             "step": step + 1,
             "loss": loss,
             "learning_rate": rate,
@@ -61,6 +60,11 @@ class Trainer:
             "seconds": time.perf_counter() - started,
             **{name: float(number) for name, number in outputs.items() if name not in _NAMED},
         }
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            # JSON has no NaN.
+            record = {name: number if math.isfinite(number) else None for name, number in record.items()}
+            raise Diverged(step + 1, f"Step {step + 1}: {self._blame(loss)}", record | {"skipped": True})
+        return record
 
     def validate(self, step):
         """What the task's `validate` finds after `step` steps. Raises Diverged when a number of it is not finite."""
@@ -71,11 +75,30 @@ class Trainer:
                 raise Diverged(step, f"Step {step}: the {name} is {number:.6g}. Try a lower learning rate.")
         return found
 
-    def _blame(self, step, loss, norms):
+    def check_state(self, step):
+        """Raise Diverged, naming the array, when `state` after `step` steps holds what is not finite."""
+        if broken := self._not_finite():
+            raise Diverged(step, f"Step {step}: {broken}. Try a lower learning rate.")
+
+    def _blame(self, loss):
+        """Why the step just tried has numbers that are not finite: the state it began from, or a gradient."""
+        if broken := self._not_finite():
+            return f"the loss is {loss:.6g} since {broken}, from before this step."
+        norms = np.array(list(self.gradient_norms.values()))
         broken = ~np.isfinite(norms)
         worst = int(np.argmax(broken)) if broken.any() else int(np.argmax(norms))
         others = f", as are those of {broken.sum() - 1} more parameters" if broken.sum() > 1 else ""
         return (
-            f"Step {step}: the loss is {loss:.6g} and the gradient norm of {self.parameters[worst]} is "
-            f"{norms[worst]:.6g}{others}. Try a lower learning rate."
+            f"the loss is {loss:.6g} and the gradient norm of {self.parameters[worst]} is {norms[worst]:.6g}{others}. "
+            "Try a lower learning rate."
         )
+
+    def _not_finite(self):
+        """Which arrays of the state hold NaN or infinity, in words; '' when none does."""
+        counts = {name: array.size - int(np.isfinite(array).sum()) for name, array in self.state.items() if array.size}
+        broken = {name: count for name, count in counts.items() if count}
+        if not broken:
+            return ""
+        worst = next((name for name in self.parameters if name in broken), next(iter(broken)))
+        others = f", and {len(broken) - 1} more arrays do" if len(broken) > 1 else ""
+        return f"{worst} holds {broken[worst]} of {self.state[worst].size} values that are not finite{others}"

@@ -9,7 +9,7 @@ from models.architectures import PRESETS
 from models.gpt2 import GPT2Config
 from models.training.checkpoint import Checkpoint
 from models.training.pretraining import start_pretraining
-from models.training.settings import LEARNING_RATES, PretrainingSettings
+from models.training.settings import PRESET_SETTINGS, PretrainingSettings
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def trained(tmp_path_factory):
     (folder / "corpus.txt").write_text("To be, or not to be, that is the question. " * 60)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PRESETS, "tiny", GPT2Config(300, 8, layers=1, heads=2, width=8))
-        patch.setitem(LEARNING_RATES, "tiny", 1e-2)
+        patch.setitem(PRESET_SETTINGS, "tiny", {"learning_rate": 1e-2})
         options = {"steps": 2, "batch_size": 2, "vocab_size": 264, "validate_every": 2}
         settings = PretrainingSettings.for_preset(str(folder / "corpus.txt"), "tiny", **options)
         start_pretraining(folder / "run", settings, "reference").train()

@@ -13,7 +13,7 @@ from models.interpretability.ngrams import NGrams
 from models.training.checkpoint import Checkpoint
 from models.training.metrics import read_metrics
 from models.training.pretraining import resume_pretraining, start_pretraining
-from models.training.settings import LEARNING_RATES, PretrainingSettings
+from models.training.settings import PRESET_SETTINGS, PretrainingSettings
 
 TINY = GPT2Config(300, 8, layers=1, heads=2, width=8)
 TEXT = "To be, or not to be: that is the question.\n" * 60
@@ -22,7 +22,7 @@ TEXT = "To be, or not to be: that is the question.\n" * 60
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     monkeypatch.setitem(PRESETS, "tiny", TINY)
-    monkeypatch.setitem(LEARNING_RATES, "tiny", 1e-2)
+    monkeypatch.setitem(PRESET_SETTINGS, "tiny", {"learning_rate": 1e-2})
     corpus = tmp_path / "corpus.txt"
     corpus.write_text(TEXT)
     sizes = {"steps": 6, "batch_size": 2, "vocab_size": 280, "validate_every": 3}

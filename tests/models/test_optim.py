@@ -184,3 +184,58 @@ def test_warmup_and_cosine(step, rate):
 
 def test_a_schedule_shorter_than_its_warmup_is_finite():
     assert [optim.warmup_cosine(step, 1.0, 0.0, 2, 1) for step in range(4)] == pytest.approx([1 / 3, 2 / 3, 1, 0])
+
+
+# --- Schedules ---
+
+GOLDEN = {  # peak 6e-4, floor 6e-5, warm-up 10, total 100
+    "cosine": {0: 6e-4 / 11, 9: 6e-4 * 10 / 11, 10: 6e-4, 55: 3.3e-4, 100: 6e-5, 1000: 6e-5},
+    "linear": {0: 6e-4 / 11, 9: 6e-4 * 10 / 11, 10: 6e-4, 55: 3.3e-4, 91: 1.14e-4, 100: 6e-5, 1000: 6e-5},
+    "constant": {0: 6e-4 / 11, 9: 6e-4 * 10 / 11, 10: 6e-4, 99: 6e-4, 1000: 6e-4},
+    "wsd": {0: 6e-4 / 11, 9: 6e-4 * 10 / 11, 10: 6e-4, 80: 6e-4, 90: 3.3e-4, 100: 6e-5, 1000: 6e-5},
+}
+
+
+@pytest.mark.parametrize("name", optim.SCHEDULES)
+def test_schedules(name):
+    for step, rate in GOLDEN[name].items():
+        found = optim.SCHEDULES[name](step, peak=6e-4, floor=6e-5, warmup=10, total=100)
+        assert found == pytest.approx(rate, rel=1e-12), step
+
+
+@pytest.mark.parametrize("name", optim.SCHEDULES)
+@pytest.mark.parametrize(("warmup", "total"), [(0, 1), (5, 3), (0, 7), (3, 3)])
+def test_schedules_stay_between_0_and_the_peak(name, warmup, total):
+    rates = [optim.SCHEDULES[name](step, 1.0, 0.0, warmup, total) for step in range(12)]
+    assert all(0 <= rate <= 1 for rate in rates) and rates[0] > 0
+    falling = rates[warmup:]
+    assert falling == sorted(falling, reverse=True)
+
+
+def test_a_step_held_back_by_its_condition_changes_nothing(backend):
+    for make in (optim.AdamW, optim.SGD, optim.Muon):
+        with ei.Graph() as graph:
+            gradients = {ei.parameter(name, shape, Normal(1.0)): ei.input(name + "_g", shape) for name, shape in SHAPES.items()}
+            make(ei.input("learning_rate", ())).step(gradients, condition=ei.input("condition", (), ei.bool_))
+        state = ei.initial_state(graph)
+        before = state.copy()
+        run = ei.compile(graph, backend=backend)
+        inputs = {f"{name}_g": np.full(shape, np.nan, np.float32) for name, shape in SHAPES.items()}
+        run(state, learning_rate=np.float32(0.1), condition=np.bool_(False), **inputs)
+        assert {name: array.tobytes() for name, array in state.items()} == {n: a.tobytes() for n, a in before.items()}
+        run(state, learning_rate=np.float32(0.1), condition=np.bool_(True), **inputs)
+        assert np.isnan(state["vector"]).all()
+
+
+def test_every_parameter_is_decayed_or_not_just_once():
+    """A rule by axes, and a table that is read at both ends of the model is one parameter."""
+    from models.gpt2 import GPT2Config
+    from models.language_model import train_graph
+
+    config = GPT2Config(300, 8, layers=2, heads=2, width=8)
+    graph = train_graph(config, 2, 8)
+    shapes = {leaf.op.attributes["name"]: leaf.shape for leaf in graph.parameters}
+    assert set(shapes) <= set(graph.updates) and sum(map(math.prod, shapes.values())) == config.build().parameter_count()
+    decayed = {name for name, shape in shapes.items() if len(shape) >= 2}
+    assert decayed == {name for name in shapes if not ("bias" in name or ".ln_" in name or name.startswith("ln_f"))}
+    assert [name for name in graph.updates if name.startswith("optim.m.")] == [f"optim.m.{name}" for name in shapes]

@@ -1,80 +1,22 @@
-"""Training runs: what they compute, that they resume bit for bit, and how they fail."""
+"""Training runs: what they compute, and that they resume bit for bit."""
 
-import errno
 import math
 import os
 import random
-import runpy
 import signal
-import subprocess
-import sys
 import time
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from training_runs import assert_same_run, program, start, trainer, without_times
 
-from models.architectures import PRESETS
-from models.gpt2 import GPT2Config
-from models.tokenizer.bpe import Tokenizer
 from models.training.checkpoint import Checkpoint
 from models.training.metrics import MetricsFile, read_metrics
-from models.training.pretraining import Pretraining, resume_pretraining, start_pretraining
+from models.training.pretraining import resume_pretraining
 from models.training.run import Interruption
-from models.training.settings import LEARNING_RATES, PretrainingSettings
-from models.training.trainer import Diverged, Trainer
+from models.training.trainer import Trainer
 
-ROOT = Path(__file__).parents[2]
-TINY = GPT2Config(300, 8, layers=1, heads=2, width=8)
-
-# The example, with a model small enough to train in a test.
-PROGRAM = f"""
-import runpy, sys
-from models.architectures import PRESETS
-from models.gpt2 import GPT2Config
-from models.training.settings import LEARNING_RATES
-PRESETS["tiny"], LEARNING_RATES["tiny"] = {TINY!r}, 1e-2
-sys.argv[0] = "gpt2_train.py"
-runpy.run_path({str(ROOT / "examples" / "gpt2_train.py")!r}, run_name="__main__")
-"""
-
-
-@pytest.fixture(autouse=True)
-def tiny_preset(monkeypatch):
-    monkeypatch.setitem(PRESETS, "tiny", TINY)
-    monkeypatch.setitem(LEARNING_RATES, "tiny", 1e-2)
-
-
-@pytest.fixture
-def text_file(tmp_path, corpus):
-    path = tmp_path / "corpus.txt"
-    path.write_text(corpus[:4000])
-    return str(path)
-
-
-def settings(text_file, **given):
-    return PretrainingSettings.for_preset(
-        text_file, "tiny", **{"steps": 12, "batch_size": 2, "vocab_size": 280, "validate_every": 5, **given}
-    )
-
-
-def start(folder, text_file, backend="reference", **given):
-    return start_pretraining(folder, settings(text_file, **given), backend)
-
-
-def without_times(records):
-    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
-
-
-def assert_same_run(folder, other):
-    first, second = (Checkpoint.load(path / "latest.safetensors") for path in (folder, other))
-    assert first.step == second.step and first.progress.get("best") == second.progress.get("best")
-    assert first.arrays.keys() == second.arrays.keys()
-    for name, array in first.arrays.items():
-        assert array.tobytes() == second.arrays[name].tobytes(), name
-    records = [without_times(read_metrics(path / "metrics.jsonl")) for path in (folder, other)]
-    assert records[0] == records[1]
+pytestmark = pytest.mark.usefixtures("tiny_preset")
 
 
 # --- What a run computes ---
@@ -94,15 +36,6 @@ def test_a_run_learns_and_leaves_its_files(tmp_path, text_file, backend):
     assert (tmp_path / "run" / "loss.png").read_bytes().startswith(b"\x89PNG")
     summary = run.summary()
     assert "Reached step 40 with 640 tokens" in summary and "bits per byte" in summary and "loss.png" in summary
-
-
-def trainer(text, vocab_size=280, **given):
-    tokenizer = Tokenizer.train(text, vocab_size)
-    tokens = tokenizer.encode_to_numpy(text)
-    options = replace(settings("corpus.txt"), **given)
-    config = replace(TINY, vocab_size=tokenizer.vocab_size, dropout=options.dropout)
-    task = Pretraining(options, config, tokenizer, tokens[:-300], tokens[-300:], "reference")
-    return Trainer(task, options), tokenizer, tokens[-300:]
 
 
 def test_validation_changes_nothing_and_is_the_same_each_time(corpus):
@@ -155,7 +88,7 @@ def test_a_seed_decides_a_run_dropout_included(corpus):
 # --- Stopping and continuing ---
 
 
-@pytest.mark.parametrize("given", [{}, {"accumulate": 2, "dropout": 0.2}])
+@pytest.mark.parametrize("given", [{}, {"accumulate": 2, "dropout": 0.2, "optimizer": "muon"}])
 def test_a_stopped_run_continues_as_if_it_had_not_stopped(tmp_path, text_file, monkeypatch, backend, given):
     start(tmp_path / "whole", text_file, backend, **given).train()
 
@@ -175,11 +108,6 @@ def test_a_stopped_run_continues_as_if_it_had_not_stopped(tmp_path, text_file, m
     assert run.train() == signal.SIGTERM and run.checkpoint.step == 8
     assert resume_pretraining(tmp_path / "parts", backend=backend).train() is None
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
-
-
-def program(*arguments, **options):
-    command = [sys.executable, "-c", PROGRAM, "--preset", "tiny", "--device", "reference", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 def test_a_run_killed_at_a_random_moment_continues_bit_for_bit(tmp_path, text_file):
@@ -230,6 +158,75 @@ def test_a_run_is_neither_overwritten_nor_changed_by_accident(tmp_path, text_fil
         resume_pretraining(tmp_path / "run")
 
 
+def bits_at_validations(run, *bits, monkeypatch):
+    numbers = iter(bits)
+    monkeypatch.setattr(run.task, "validate", lambda state: {"validation_loss": 1.0, "bits_per_byte": next(numbers)})
+
+
+def test_best_and_latest_are_both_kept_and_a_run_without_progress_ends_early(tmp_path, text_file, monkeypatch, capsys):
+    run = start(tmp_path / "run", text_file, steps=40, validate_every=4, patience=2)
+    bits_at_validations(run, 5.0, 3.0, 4.0, 3.0, 9.0, monkeypatch=monkeypatch)
+    assert run.train() is None
+    assert "Stopped early: 2 validations in a row since step 8 were no better." in capsys.readouterr().out
+    best, latest = (Checkpoint.load(tmp_path / "run" / f"{name}.safetensors") for name in ("best", "latest"))
+    assert (best.step, latest.step) == (8, 16)
+    assert latest.progress["best"] == {"step": 8, "validation_loss": 1.0, "bits_per_byte": 3.0}
+    assert run.summary().splitlines()[2] == "Best, at step 8: validation loss 1.000, 3.000 bits per byte."
+    # It does not go on by itself, and does with more patience.
+    run = resume_pretraining(tmp_path / "run", backend="reference")
+    run.train()
+    assert run.checkpoint.step == 16
+    run = resume_pretraining(tmp_path / "run", {"patience": 3}, "reference")
+    bits_at_validations(run, 3.5, monkeypatch=monkeypatch)
+    run.train()
+    assert run.checkpoint.step == 20 and run.checkpoint.settings["patience"] == 3
+
+
+def test_checkpoints_can_be_kept_by_their_step(tmp_path, text_file):
+    start(tmp_path / "run", text_file, steps=20, validate_every=5, keep=2).train()
+    kept = sorted((tmp_path / "run").glob("step-*"))
+    assert [path.name for path in kept] == ["step-00000015.safetensors", "step-00000020.safetensors"]
+    assert [Checkpoint.load(path).step for path in kept] == [15, 20]
+
+
+def test_the_schedule_is_a_function_of_the_step_with_the_horizon_of_the_beginning(tmp_path, text_file, capsys):
+    run = start(tmp_path / "run", text_file, schedule="linear", warmup=2, final_learning_rate=0.0)
+    run.train()
+    rates = [record["learning_rate"] for record in read_metrics(tmp_path / "run" / "metrics.jsonl")]
+    assert rates == pytest.approx([0.01 / 3, 0.02 / 3, *(0.01 * (1 - done / 10) for done in range(10))])
+    capsys.readouterr()
+    resume_pretraining(tmp_path / "run", {"steps": 13}, "reference").train(13)
+    assert "The learning rate keeps its schedule over 12 steps." in capsys.readouterr().out
+    assert read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]["learning_rate"] == 0
+
+
+class Watching:
+    """An observer that writes down what it is told."""
+
+    def __init__(self, folder):
+        self.latest, self.seen = folder / "latest.safetensors", []
+
+    def before_step(self, step, trainer):
+        self.weight = trainer.state["wte.weight"].copy()
+        self.seen.append(step)
+
+    def after_step(self, record, trainer):
+        assert not np.array_equal(trainer.state["wte.weight"], self.weight)
+        if "bits_per_byte" in record:
+            assert Checkpoint.load(self.latest).step == record["step"], "what was to be saved is safe"
+        self.seen.append(-record["step"])
+
+
+def test_an_observer_sees_each_step(tmp_path, text_file):
+    run, watching = start(tmp_path / "run", text_file, steps=3, validate_every=2), Watching(tmp_path / "run")
+    run.train(observers=[watching])
+    assert watching.seen == [0, -1, 1, -2, 2, -3]
+    assert list(run.trainer.gradient_norms) == run.trainer.parameters
+    assert sum(norm**2 for norm in run.trainer.gradient_norms.values()) ** 0.5 == pytest.approx(
+        read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]["gradient_norm"]
+    )
+
+
 def test_a_second_signal_acts_at_once():
     with pytest.raises(KeyboardInterrupt), Interruption() as stop:
         os.kill(os.getpid(), signal.SIGINT)
@@ -250,116 +247,3 @@ def test_a_log_cut_short_is_read_and_continued(tmp_path):
     log.append({"step": 3, "again": True})
     log.close()
     assert read_metrics(path) == [{"step": 1}, {"step": 2}, {"step": 3, "again": True}]
-
-
-# --- Failing ---
-
-
-def test_a_gradient_that_is_not_finite_stops_the_run_and_names_its_parameter(tmp_path, text_file, monkeypatch):
-    run = start(tmp_path / "run", text_file)
-    execute = run._trainer._run[0]
-
-    def poisoned(state, **inputs):
-        if state["optim.step"] == 7:
-            state["h.0.mlp.c_fc.bias"] = np.full(32, np.nan, np.float32)
-        return execute(state, **inputs)
-
-    monkeypatch.setattr(run._trainer, "_run", [poisoned])
-    with pytest.raises(Diverged, match=r"Step 8: the loss is nan and the gradient norm of \S+ is nan, .*step 5") as stop:
-        run.train()
-    assert stop.value.step == 8
-    kept = Checkpoint.load(tmp_path / "run" / "latest.safetensors")
-    assert kept.step == 5 and all(np.isfinite(array).all() for array in kept.arrays.values())
-
-
-def test_one_broken_gradient_is_blamed_alone(corpus):
-    trained, *_ = trainer(corpus[:4000])
-    norms = np.ones(len(trained.parameters))
-    norms[3] = np.inf
-    assert f"the gradient norm of {trained.parameters[3]} is inf." in trained._blame(9, 2.0, norms)
-
-
-def test_a_full_disk_stops_the_run_and_keeps_the_checkpoint(tmp_path, text_file, monkeypatch):
-    run = start(tmp_path / "run", text_file)
-    saved = run._save
-
-    def save(step, *rest):
-        if step == 10:
-            monkeypatch.setattr(os, "replace", full)
-        saved(step, *rest)
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(run, "_save", save)
-    with pytest.raises(OSError, match="No space left"):
-        run.train()
-    monkeypatch.undo()
-    assert Checkpoint.load(tmp_path / "run" / "latest.safetensors").step == 5
-
-
-def test_a_text_without_validation_part_trains_all_the_same(tmp_path):
-    path = tmp_path / "corpus.txt"
-    path.write_text("abcdefghij")
-    run = start(tmp_path / "run", str(path), steps=2, vocab_size=257)
-    assert "validation loss is not available" in run.task.description()
-    run.train()
-    assert "validation_loss" not in read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]
-    assert not (tmp_path / "run" / "best.safetensors").exists()
-    assert "bits per byte" not in run.summary()
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "There is no file"),
-        (b"", "is empty"),
-        (b"\x7fELF\0\0\1", "NUL byte"),
-        (b"caf\xe9", "not UTF-8"),
-        (b"abcdefgh", "is too short: 7 tokens to train on, but a context of 8 needs at least 9"),
-    ],
-)
-def test_a_corpus_that_cannot_be_used_is_one_line_and_exit_code_2(tmp_path, content, message):
-    path = tmp_path / "corpus.txt"
-    if content is not None:
-        path.write_bytes(content)
-    process = program("--corpus", path, "--out", tmp_path / "run", "--vocab-size", 257)
-    output, errors = process.communicate(timeout=60)
-    assert process.returncode == 2 and output == ""
-    assert errors.startswith("gpt2_train.py: error: ") and message in errors
-    assert errors.count("\n") == 1
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--steps", "0"], "argument --steps: must be at least 1, not 0"),
-        (["--preset", "huge"], "invalid choice: 'huge'"),
-        (["--batch-size", "many"], "argument --batch-size"),
-        (["--learning-rate", "-1"], "learning_rate must be above 0"),
-        (["--vocab-size", "100"], "vocabulary of 100 ids is too small"),
-        (["--context", "9"], "context of 9 tokens is more than the 8 of the preset tiny"),
-        (["--dropout", "1"], "dropout rate must be at least 0 and below 1"),
-        (["--resume"], "no training run to continue"),
-        (["--nonsense"], "unrecognized arguments"),
-    ],
-)
-def test_wrong_flags_are_one_line_and_exit_code_2(tmp_path, text_file, capsys, monkeypatch, flags, message):
-    example = runpy.run_path(str(ROOT / "examples" / "gpt2_train.py"))
-    monkeypatch.setattr(sys, "argv", ["gpt2_train.py"])
-    arguments = ["--preset", "tiny", "--corpus", text_file, "--out", str(tmp_path / "run"), *flags]
-    try:
-        status = example["main"](arguments)
-    except SystemExit as exit:
-        status = exit.code
-    errors = capsys.readouterr().err
-    assert status == 2 and message in errors
-    assert errors.startswith("gpt2_train.py: error: ") and errors.count("\n") == 1
-
-
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, text_file):
-    (tmp_path / "file").write_text("in the way")
-    process = program("--corpus", text_file, "--out", tmp_path / "file" / "run")
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 2 and "file" in errors and errors.count("\n") == 1
