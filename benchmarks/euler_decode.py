@@ -5,6 +5,7 @@ import numpy as np
 import euler_ir as ei
 from models.generation.cache import decode_graph
 from models.generation.predictor import Predictor
+from models.generation.reader import Reader
 from models.gpt2 import GPT2Config
 
 
@@ -25,12 +26,13 @@ class EulerDecoder:
 
     def begin(self, tokens):
         """Logits after `tokens`, from an empty cache on."""
-        self._text = self._predictor.begin()
-        return self._text.read(tokens.tolist())
+        self._reader, self._ids = Reader(self._predictor), tokens.tolist()
+        return self._reader.logits([self._ids])[0]
 
     def next(self, token):
         """Logits after one `token` more."""
-        return self._text.read([token])
+        self._ids.append(token)
+        return self._reader.logits([self._ids])[0]
 
 
 class HalfEulerDecoder(EulerDecoder):

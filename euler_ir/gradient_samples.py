@@ -94,6 +94,11 @@ SAMPLES: tuple[Sample, ...] = (
     Sample(
         "dynamic_update_slice", lambda x, y, at: T.dynamic_update_slice(x, y, at, 1), (_X, spaced(3, 2), np.array(1))
     ),
+    Sample(
+        "dynamic_update_slice, starts by row",
+        lambda x, y, at: T.dynamic_update_slice(x, y, at, 1),
+        (_X, spaced(3, 2), np.array([1, 0, 2])),
+    ),
     Sample("matmul", T.matmul, _MATRICES),
     Sample(
         "matmul, both transposed",

@@ -7,7 +7,8 @@ import argparse
 import sys
 
 import euler_ir as ei
-from models.generation.sampling import Sampler, Sampling
+from models.generation.sampler import Sampler
+from models.generation.sampling import Sampling
 from models.language_model import evaluation_graph
 from models.training.checkpoint import Checkpoint
 

@@ -156,8 +156,8 @@ class _Lowering:
         _, update, start = op.operands
         axis = op.attributes["axis"]
         axes = self._frame_axes()
-        first = self._check(op, self._pull(start, (), ()), start.dtype, starts_of(op), ())
         at = self._indices(axes)
+        first = self._check(op, self._pull(start, at[: len(start.shape)], ()), start.dtype, starts_of(op), ())
         value = self._pull(update, at, ())
         at = (*at[:axis], at[axis] + Index.of(first), *at[axis + 1 :])
         self._statement(Store(self.buffers[op.result], linearize(at, op.result.shape), value))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from euler_ir import tensor as T
@@ -41,7 +43,11 @@ def _infer_dynamic_update_slice(types, attributes):
         update.dtype == operand.dtype, f"dynamic_update_slice: {update.dtype} cannot be written into {operand.dtype}"
     )
     expect_dtype(start.dtype.is_integer, f"dynamic_update_slice: the start is {start.dtype}, not an integer")
-    expect(start.shape == (), f"dynamic_update_slice: the start has shape {start.shape}, not ()")
+    expect(
+        start.rank <= axis and start.shape == operand.shape[: start.rank],
+        f"dynamic_update_slice: starts {start.shape} for {operand.shape} along axis {axis}",
+        "a start is 0-d, or has the first axes of what is written into, as far as that axis",
+    )
     fits = update.rank == operand.rank and all(
         size == whole if place != axis else size <= whole
         for place, (size, whole) in enumerate(zip(update.shape, operand.shape))
@@ -100,32 +106,51 @@ def _evaluate_dynamic_update_slice(attributes, operand, update, start):
     result = operand.copy()
     if not update.size:
         return result
-    check_indices(np.asarray(start), operand.shape[axis] - size + 1, "dynamic_update_slice")
-    result[(slice(None),) * axis + (slice(int(start), int(start) + size),)] = update
+    start = np.asarray(start)
+    check_indices(start, operand.shape[axis] - size + 1, "dynamic_update_slice")
+    first = start.astype(np.int64).reshape(start.shape + (1,) * (update.ndim - start.ndim))
+    rows = np.arange(size).reshape((size,) + (1,) * (update.ndim - axis - 1))
+    np.put_along_axis(result, np.broadcast_to(first + rows, update.shape), update, axis)
     return result
 
 
 def _decompose_dynamic_update_slice(op):
-    """A choice between the two for every element. The start is read out of all that it may be, which checks it."""
-    operand, update, start = op.operands
+    """A choice between the two for every element."""
+    operand, update, _ = op.operands
     axis, size = op.attributes["axis"], update.shape[op.attributes["axis"]]
-    graph = operand.graph
     if not update.size:
         return (operand,)
-    start = T.take(graph.emit("iota", (), shape=(starts_of(op),), axis=0, dtype=i64), start)
-    row = graph.emit("iota", (), shape=(operand.shape[axis],), axis=0, dtype=i64) - start
+    row = _rows(op, operand.shape[axis]) - _first_rows(op)
     inside = T.logical_and(row >= 0, row < size)
-    spread = T.take(update, T.where(inside, row, 0), axis)
-    inside = T.reshape(inside, (-1,) + (1,) * (len(operand.shape) - axis - 1))
+    spread = _take_along(update, T.where(inside, row, 0), axis)
+    inside = T.reshape(inside, inside.shape + (1,) * (len(operand.shape) - axis - 1))
     return (T.where(inside, spread, operand),)
 
 
 def _vjp_dynamic_update_slice(op, dy):
     _, update, start = op.operands
     axis = op.attributes["axis"]
-    rows = dy.graph.emit("iota", (), shape=update.shape[axis : axis + 1], axis=0, dtype=i64)
     outside = T.dynamic_update_slice(dy, T.full_like(update, 0), start, axis)
-    return outside, T.take(dy, rows + T.cast(start, i64), axis), None
+    return outside, _take_along(dy, _first_rows(op) + _rows(op, update.shape[axis]), axis), None
+
+
+def _rows(op, count):
+    return op.graph.emit("iota", (), shape=(count,), axis=0, dtype=i64)
+
+
+def _first_rows(op):
+    """The starts, i64, with as many axes as lead to a row. They are read out of all that they may be: that checks them."""
+    start, axis = op.operands[2], op.attributes["axis"]
+    checked = T.take(_rows(op, starts_of(op)), start)
+    return T.reshape(checked, start.shape + (1,) * (axis + 1 - len(start.shape)))
+
+
+def _take_along(x, rows, axis):
+    """Of each slice of ``x`` that its first axes lead to, ``axis`` of them, the rows ``rows``, [those axes or 1, count]."""
+    before = x.shape[:axis]
+    slices = x.graph.emit("iota", (), shape=(math.prod(before),), axis=0, dtype=i64)
+    places = T.reshape(slices * x.shape[axis], before + (1,)) + rows
+    return T.take(T.reshape(x, (math.prod(x.shape[: axis + 1]),) + x.shape[axis + 1 :]), places)
 
 
 def _as_scatter_add(op):
@@ -169,7 +194,7 @@ define(
     decompose=_decompose_dynamic_update_slice,
     attributes={"axis": "int"},
     operand_names=("operand", "update", "start"),
-    doc="x with update written over it from start on along an axis",
+    doc="x with update written over it from start on along an axis; each of the first axes may have starts of its own",
 )
 define(
     # What the pass `legalize` makes of a sum: the updates are added where the operand lies.

@@ -90,9 +90,10 @@ def scatter_add(indices, updates, size: int, axis: int = 0):
 
 
 def dynamic_update_slice(x, update, start, axis: int = 0):
-    """``x`` with the slice along ``axis`` that begins at ``start``, a 0-d integer, replaced by ``update``.
+    """``x`` with the slice along ``axis`` that begins at ``start``, an integer, replaced by ``update``.
 
-    ``update`` has the sizes of ``x`` on all other axes. Unless it lies inside of ``x``, ExecutionError is raised when
+    ``update`` has the sizes of ``x`` on all other axes. ``start`` is 0-d, or gives each place on the first axes of ``x``,
+    as many of those before ``axis`` as it has, a start of its own. Unless it lies inside of ``x``, ExecutionError is raised when
     the graph runs. A state that nothing else reads and whose update this is gets written in place: only the slice is
     touched.
     """

@@ -181,11 +181,12 @@ def index_add(draw: Drawing, x: Value):
 
 
 def write(draw: Drawing, x: Value):
-    """A slice written at a place that is given, and often kept in what it was written into."""
+    """A slice written at a place that is given, or at one for each row, and often kept in what it was written into."""
     axis = draw.number(0, x.ndim - 1)
     size = draw.number(0, x.shape[axis])
     update = draw.leaf(x.shape[:axis] + (size,) + x.shape[axis + 1 :], x.dtype)
-    result = T.dynamic_update_slice(x, update, draw.positions(x.shape[axis] - size + 1, ()), axis)
+    starts = draw.positions(x.shape[axis] - size + 1, x.shape[: draw.number(0, axis)])
+    result = T.dynamic_update_slice(x, update, starts, axis)
     graph = draw.graph
     if x in (*graph.parameters, *graph.states) and x.op.attributes["name"] not in graph.updates:
         graph.set_update(x, result)

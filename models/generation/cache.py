@@ -1,50 +1,58 @@
-"""The graphs that continue a text: prefill reads a prompt, decode one token more, by way of a cache of keys and values.
+"""The graphs that read a text by way of a cache of keys and values: its beginning, some tokens more, or one more.
 
-The cache is state beside the parameters: `cache.<layer>.key` and `.value`, f32[batch, heads, context, head width]. What
-stands in it behind the position of a call has no influence on that call.
+The cache is state beside the parameters: `cache.<layer>.key` and `.value`, f32[batch, heads of keys, context, head
+width]. What stands in it behind the position of a call has no influence on that call.
 """
 
 import math
 
 import euler_ir as ei
+from models.language_model import WholeTexts
 
 
-class Prompt:
+class Prompt(WholeTexts):
     """A cache that is begun: tokens at positions 0, 1, ... see each other alone."""
 
     def __init__(self, config, length):
-        self.context, self.length = config.context, length
-
-    def at_positions(self, table):
-        """Rows of `table` [context, ...] at the positions 0, 1, ...: [length, ...]."""
-        return table[: self.length]
+        super().__init__(length)
+        self.context = config.context
 
     def attention(self, path, query, key, value):
-        """Causal attention; keys and values, [batch, heads, length, head width], are kept for `Continuation`."""
+        """As that of whole texts; keys and values are kept for `Continuation`."""
         for name, new in (("key", key), ("value", value)):
             _extended(f"cache.{path}.{name}", new, 0, self.context)
-        return ei.attention(query, key, value, causal=True)
+        return super().attention(path, query, key, value)
 
 
 class Continuation:
-    """A cache that goes on: one token at `position`, 0-d, sees the first `window` positions as far as its own."""
+    """A cache that goes on: `length` tokens, from `start`, i64[batch], on, see those before them.
 
-    def __init__(self, config, position, window):
-        self.context, self.position, self.window = config.context, position, window
+    They are among the first `window` positions, and no others are read.
+    """
+
+    def __init__(self, config, start, length, window):
+        self.context, self.start, self.window = config.context, start, window
+        self.positions = start.reshape(-1, 1) + ei.arange(length)
 
     def at_positions(self, table):
-        """The row of `table` [context, ...] at the position: [1, ...]."""
-        return ei.take(table, self.position.reshape(1), axis=0)
+        """Rows of `table` [context, ...] at each token's position: [batch, length, ...]."""
+        return ei.take(table, self.positions, axis=0)
 
     def attention(self, path, query, key, value):
-        """Attention of one query, key and value, [batch, heads, 1, head width], and all keys before it."""
+        """Attention of queries [batch, heads, length, head width] to all keys as far as their own."""
         keys, values = (
-            _extended(f"cache.{path}.{name}", new, self.position, self.context)[:, :, : self.window]
+            _extended(f"cache.{path}.{name}", new, self.start, self.context)[:, :, : self.window]
             for name, new in (("key", key), ("value", value))
         )
-        scores = ei.matmul(query, keys, transpose_right=True) * (1 / math.sqrt(query.shape[-1]))
-        seen = ei.arange(self.window) <= self.position
-        return ei.softmax(ei.where(seen, scores, float("-inf")), axis=-1) @ values
+        batch, heads, length, width = query.shape
+        # Queries that share a head of keys are rows of one product, so that keys are read once and never repeated.
+        shared = heads // key.shape[1]
+        rows = query.reshape(batch, -1, shared * length, width)
+        scores = ei.matmul(rows, keys, transpose_right=True) * (1 / math.sqrt(width))
+        seen = ei.arange(self.window) <= self.positions.reshape(batch, 1, 1, length, 1)
+        scores = ei.where(seen, scores.reshape(batch, -1, shared, length, self.window), float("-inf"))
+        weights = ei.softmax(scores, axis=-1).reshape(batch, -1, shared * length, self.window)
+        return (weights @ values).reshape(batch, heads, length, values.shape[-1])
 
 
 def _extended(name, new, start, context):
@@ -57,34 +65,62 @@ def _extended(name, new, start, context):
 
 
 def prefill_graph(config, batch, length):
-    """Reads prompts of up to `length` tokens and fills the cache.
+    """Reads beginnings of texts, up to `length` tokens each, and fills the cache.
 
-    Inputs: `tokens`, i32[batch, length], and `position`, i64[]. Output: `logits`, f32[batch, vocab_size], of the token
-    after `position`. What stands in `tokens` behind that position has no influence, so one graph serves all lengths.
+    Inputs: `tokens`, i32[batch, length], and `position`, i64[batch], that of each text's last token. Output: `logits`,
+    f32[batch, vocab_size], of the token after it. What stands in `tokens` behind that position has no influence, so
+    one graph serves all lengths.
     """
-    if length > config.context:
-        raise ValueError(f"A prompt of {length} tokens is more than the {config.context} positions of the model.")
+    _check("prompt", length, config)
     with ei.Graph("prefill") as graph:
         tokens = ei.input("tokens", (batch, length), ei.i32)
-        position = ei.input("position", (), ei.i64)
+        position = ei.input("position", (batch,), ei.i64)
         model = config.build()
         features = model(tokens, Prompt(config, length))
-        ei.output(logits=model.logits(ei.take(features, position, axis=1)))
+        ei.output(logits=model.logits(_at(features, position)))
+    return graph
+
+
+def extension_graph(config, batch, length):
+    """Reads up to `length` tokens more of texts whose tokens before `start` have been read.
+
+    Inputs: `tokens`, i32[batch, length], those at `start`, i64[batch], and behind it, which are positions of the model
+    all; and `position`, i64[batch], that of each text's last token. Output: `logits`, as those of `prefill_graph`.
+    """
+    _check("part", length, config)
+    with ei.Graph("extension") as graph:
+        tokens = ei.input("tokens", (batch, length), ei.i32)
+        start, position = (ei.input(name, (batch,), ei.i64) for name in ("start", "position"))
+        model = config.build()
+        features = model(tokens, Continuation(config, start, length, config.context))
+        ei.output(logits=model.logits(_at(features, position - start)))
     return graph
 
 
 def decode_graph(config, batch, window):
-    """Reads one token more, at a position below `window`, after prefill or decode have read all before it.
+    """Reads one token more of each text, at a position below `window`, when all before it have been read.
 
-    Inputs: `tokens`, i32[batch], and `position`, i64[]. Output: `logits`, f32[batch, vocab_size], of the token after
-    it. The cost grows with `window`.
+    Inputs: `tokens`, i32[batch], and `position`, i64[batch]. Output: `logits`, f32[batch, vocab_size], of the token
+    after it. The cost grows with `window`.
     """
-    if window > config.context:
-        raise ValueError(f"A window of {window} tokens is more than the {config.context} positions of the model.")
+    _check("window", window, config)
     with ei.Graph("decode") as graph:
         tokens = ei.input("tokens", (batch,), ei.i32)
-        position = ei.input("position", (), ei.i64)
+        position = ei.input("position", (batch,), ei.i64)
         model = config.build()
-        features = model(tokens.reshape(batch, 1), Continuation(config, position, window))
+        features = model(tokens.reshape(batch, 1), Continuation(config, position, 1, window))
         ei.output(logits=model.logits(features[:, 0]))
     return graph
+
+
+def _check(what, length, config):
+    if length > config.context:
+        raise ValueError(f"A {what} of {length} tokens is more than the {config.context} positions of the model.")
+
+
+def _at(features, places):
+    """Row `places[i]` of `features[i]`, [batch, length, width]: [batch, width]."""
+    batch, length, width = features.shape
+    # A place that is out of range would be one of another text; the first `take` refuses it.
+    places = ei.take(ei.arange(length), places) + ei.arange(batch) * length
+    return ei.take(features.reshape(batch * length, width), places, axis=0)

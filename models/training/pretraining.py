@@ -7,7 +7,7 @@ from models.architectures import PRESETS
 from models.data.batches import Batches
 from models.data.corpus import read_corpus, split_corpus
 from models.data.token_files import check_token_ids, read_token_file, write_token_file
-from models.generation.sampling import Sampler
+from models.generation.sampler import Sampler
 from models.tokenizer.bpe import Tokenizer
 from models.tokenizer.formats import save_tokenizer
 from models.training.checkpoint import Checkpoint

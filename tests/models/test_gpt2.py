@@ -173,10 +173,10 @@ def test_logits_of_a_position_depend_on_nothing_behind_it(backend):
     tokens = np.arange(8, dtype=np.int32)[None]
     other = tokens.copy()
     other[:, 4:] = 12
-    first, second = (run(state, tokens=ids, position=np.int64(3))["logits"] for ids in (tokens, other))
+    first, second = (run(state, tokens=ids, position=np.array([3]))["logits"] for ids in (tokens, other))
     np.testing.assert_array_equal(first, second)
     assert first.shape == (1, 13)
-    assert not np.array_equal(first, run(state, tokens=tokens, position=np.int64(4))["logits"])
+    assert not np.array_equal(first, run(state, tokens=tokens, position=np.array([4]))["logits"])
 
 
 def test_dropout_acts_in_training_only_and_changes_with_the_draw(backend):

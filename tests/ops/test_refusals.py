@@ -109,6 +109,7 @@ REFUSALS = {
     "update wider": ("f32[4,3] f32[1,2] i64[]", lambda a, b, c: T.dynamic_update_slice(a, b, c), None, ShapeError),
     "update dtype": ("f32[4] f64[1] i64[]", lambda a, b, c: T.dynamic_update_slice(a, b, c), None, DTypeError),
     "update starts": ("f32[4] f32[1] i64[1]", lambda a, b, c: T.dynamic_update_slice(a, b, c), None, ShapeError),
+    "update start size": ("f32[4,3] f32[4,1] i64[3]", lambda a, b, c: T.dynamic_update_slice(a, b, c, 1), None, ShapeError),
     "update float start": ("f32[4] f32[1] f32[]", lambda a, b, c: T.dynamic_update_slice(a, b, c), None, DTypeError),
     "update axis": ("f32[4] f32[1] i64[]", lambda a, b, c: T.dynamic_update_slice(a, b, c, 1), None, ShapeError),
     "scatter_add floats": ("f32[2] f32[2]", lambda a, b: T.scatter_add(a, b, 5), None, DTypeError),
@@ -203,6 +204,7 @@ def test_an_index_out_of_range_is_refused_at_run_time(index, backend):
         lambda x, i: T.take(x, i),
         lambda x, i: T.scatter_add(i, x[:2], 4),
         lambda x, i: T.dynamic_update_slice(x, x[:1] + 1, i[1]),
+        lambda x, i: T.dynamic_update_slice(T.broadcast_to(x, (2, 4)), T.broadcast_to(x[:1], (2, 1)), i, 1),
     ):
         graph = ei.Graph("lookup")
         with graph:

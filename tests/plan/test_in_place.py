@@ -168,6 +168,19 @@ def test_a_start_out_of_range_is_refused(backend):
             run(state, x=np.zeros((4, 2), np.float32), start=start)
 
 
+def test_each_row_is_written_at_a_start_of_its_own(backend):
+    with ei.Graph() as graph:
+        kept, x = ei.state("kept", (2, 3, 9, 5), ei.initializers.Normal(1.0)), ei.input("x", (2, 3, 1, 5))
+        starts = ei.input("starts", (2,), ei.i64)
+        ei.update(kept, ei.dynamic_update_slice(kept, ei.tanh(x), starts + 1, axis=2))
+    x = np.random.default_rng(1).standard_normal((2, 3, 1, 5)).astype(np.float32)
+    for starts in ([0, 7], [7, 0], [3, 3]):
+        plan = check(graph, backend, x=x, starts=np.array(starts))
+    assert any(b.role == "inout" for step in plan.kernels() for n in step.kernel.nests for b in n.parameters)
+    with pytest.raises(ei.ExecutionError, match=r"outside of 0\.\.8"):
+        ei.compile(graph, backend)(ei.initial_state(graph), x=x, starts=np.array([0, 8]))
+
+
 def test_a_slice_that_cannot_be_written_in_place_needs_legalize():
     graph = written(put, lambda old, new, x: (old * 2,))
     with pytest.raises(ei.LoweringError, match="read elsewhere"):

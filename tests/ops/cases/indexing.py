@@ -169,6 +169,37 @@ for _shape, _sizes, _axis, _start in (
             Input((), _integer, fixed([_start])),
             orders=2,
         )
+
+
+def written_by_row(axis):
+    def reference(x, update, start):
+        result = x.clone()
+        for row in np.ndindex(*start.shape):
+            result[row] = written(axis - start.ndim)(x[row], update[row], start[row])
+        return result
+
+    return reference
+
+
+for _shape, _sizes, _axis, _starts in (
+    ((3, 5), (3, 2), 1, [3, 0, 2]),
+    ((2, 3, 7, 4), (2, 3, 1, 4), 2, [6, 0]),
+    ((2, 3, 7, 4), (2, 3, 2, 4), 2, [[5, 0, 3], [1, 1, 4]]),
+    ((4, 5, 33), (4, 5, 20), -1, [13, 0, 1, 12]),
+    ((2, 4), (2, 0), 1, [4, 0]),
+    ((0, 4), (0, 2), 1, []),
+):
+    for _integer in ("i64", "u8"):
+        case(
+            "indexing",
+            f"dynamic_update_slice axis={_axis}, starts by row",
+            lambda x, update, start, axis=_axis: T.dynamic_update_slice(x, update, start, axis),
+            written_by_row(_axis % len(_shape)),
+            Input(_shape, "f64"),
+            Input(_sizes, "f64"),
+            Input(np.shape(_starts), _integer, fixed(_starts)),
+            orders=2,
+        )
 for _dtype in ALL:
     case(
         "indexing",
