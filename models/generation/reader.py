@@ -38,13 +38,16 @@ class Reader:
         for row, (window, read) in enumerate(zip(windows, self._read, strict=True)):
             # The last id is read in any case: the logits are its.
             known = min(_shared(window, read), len(window) - 1)
+            # Until the rest is read it counts as unread, should Ctrl-C or an error come in between.
+            self._read[row] = window[:known]
             if known == len(window) - 1:
                 growing.append(row)
             else:
                 result[row] = self._read_alone(self._places[row], window, known)
-            self._read[row] = window
+                self._read[row] = window
         if growing:
-            result[growing] = self._read_last()[[self._places[row] for row in growing]]
+            result[growing] = self._read_last(windows)[[self._places[row] for row in growing]]
+            self._read = windows
         return result
 
     def keep(self, rows):
@@ -85,10 +88,10 @@ class Reader:
         self._copy(self._alone, 0, self._cache, place, len(ids))
         return logits
 
-    def _read_last(self):
-        """Logits, f32[batch, vocab_size], after the last id of every row; one that stands in the cache stays there."""
+    def _read_last(self, windows):
+        """Logits, f32[batch, vocab_size], after the last id of every row, which may stand in the cache already."""
         tokens, position = np.zeros(self._batch, np.int32), np.zeros(self._batch, np.int64)
-        for place, ids in zip(self._places, self._read):
+        for place, ids in zip(self._places, windows):
             tokens[place], position[place] = ids[-1], len(ids) - 1
         room = self._room(int(position.max()) + 1)
         return self._predictor.run(decode_graph, self._batch, room, self._cache, tokens=tokens, position=position)

@@ -197,3 +197,27 @@ def test_positions_out_of_range_are_refused(backend):
     with pytest.raises(ei.ExecutionError, match=r"outside of 0\.\.7"):
         run = ei.compile(graph, backend=backend)
         run(state.view().add(graph), tokens=tokens[:, 0].copy(), position=np.array([3, 8]))
+
+
+def test_what_an_error_kept_from_being_read_is_read_again(monkeypatch):
+    state = lively_state(TINY)
+    predictor, uncached = Predictor(TINY, state), Uncached(TINY, state, "cpu")
+    batch = Reader(predictor, 2)
+    run, calls = predictor.run, []
+
+    def interrupted(*sizes, **inputs):
+        calls.append(sizes)
+        if len(calls) % 2 == 0:
+            raise KeyboardInterrupt
+        return run(*sizes, **inputs)
+
+    monkeypatch.setattr(predictor, "run", interrupted)
+    texts = [[1, 2, 3], [4, 5, 6, 7]]
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            for ids in texts:
+                ids.append(ids[0] + 1)
+                batch.logits(texts)
+    monkeypatch.setattr(predictor, "run", run)
+    for ids, logits in zip(texts, batch.logits(texts)):
+        assert_close(logits, uncached.logits(ids).astype(np.float64), str(ids))
