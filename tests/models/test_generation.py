@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_gpt2 import MICRO, TINY, assert_close, micro_config, micro_state
+from test_gpt2 import MICRO, MICRO_CONFIG, TINY, assert_close, micro_state
 
 import euler_ir as ei
 from euler_ir.plan.plan import CopyStep
@@ -46,7 +46,7 @@ class Uncached:
 @pytest.mark.parametrize("prompt", [1, 2, 5])
 def test_logits_at_every_position_are_those_of_transformers(backend, prompt):
     expected = np.load(MICRO / "forward_backward.npz")
-    predictor = Predictor(micro_config(), micro_state(evaluation_graph(micro_config(), 1, 1)), backend=backend)
+    predictor = Predictor(MICRO_CONFIG, micro_state(evaluation_graph(MICRO_CONFIG, 1, 1)), backend=backend)
     for tokens, logits in zip(expected["x"], expected["logits"]):
         text = Reader(predictor)
         for count in range(prompt, len(tokens) + 1):
@@ -56,7 +56,7 @@ def test_logits_at_every_position_are_those_of_transformers(backend, prompt):
 @pytest.mark.parametrize("part", [2, 3, 7])
 def test_texts_are_read_in_parts_of_any_length(backend, part):
     expected = np.load(MICRO / "forward_backward.npz")
-    predictor = Predictor(micro_config(), micro_state(evaluation_graph(micro_config(), 1, 1)), backend=backend)
+    predictor = Predictor(MICRO_CONFIG, micro_state(evaluation_graph(MICRO_CONFIG, 1, 1)), backend=backend)
     for tokens, logits in zip(expected["x"], expected["logits"]):
         text = Reader(predictor)
         for count in (*range(1, len(tokens), part), len(tokens)):
@@ -65,7 +65,7 @@ def test_texts_are_read_in_parts_of_any_length(backend, part):
 
 def test_a_batch_decodes_at_a_position_of_its_own_in_each_row(backend):
     expected = np.load(MICRO / "forward_backward.npz")
-    config, (tokens, logits) = micro_config(), (expected["x"], expected["logits"])
+    config, (tokens, logits) = MICRO_CONFIG, (expected["x"], expected["logits"])
     batch = len(tokens)
     prefill, decode = prefill_graph(config, batch, 4), decode_graph(config, batch, 8)
     state = micro_state(evaluation_graph(config, 1, 1)).add(prefill)
@@ -154,8 +154,8 @@ def test_texts_do_not_see_each_other():
 def test_the_number_of_threads_changes_no_bit():
     results = []
     for threads in (1, 2, 3):
-        state = micro_state(evaluation_graph(micro_config(), 1, 1))
-        texts = Reader(Predictor(micro_config(), state, threads=threads), 2)
+        state = micro_state(evaluation_graph(MICRO_CONFIG, 1, 1))
+        texts = Reader(Predictor(MICRO_CONFIG, state, threads=threads), 2)
         growing = ([5, 6, 7], [5, 6, 7, 8], [5, 6, 7, 8, 9, 1])
         results.append([texts.logits([ids, ids[1:]]).tobytes() for ids in growing])
     assert results[0] == results[1] == results[2]
@@ -172,8 +172,8 @@ def test_decoding_writes_the_cache_in_place_and_reads_weights_where_they_lie(bat
 
 @pytest.mark.parametrize(("weights", "tolerance"), [("bf16", 0.02), ("i8", 0.04)])
 def test_quantised_weights_give_nearly_the_same_logits(weights, tolerance):
-    state = micro_state(evaluation_graph(micro_config(), 1, 1))
-    exact, quantised = (Reader(Predictor(micro_config(), state, kind), 2) for kind in (None, weights))
+    state = micro_state(evaluation_graph(MICRO_CONFIG, 1, 1))
+    exact, quantised = (Reader(Predictor(MICRO_CONFIG, state, kind), 2) for kind in (None, weights))
     for ids in ([3, 1, 4, 1, 5], [3, 1, 4, 1, 5, 9], [3, 1, 4, 1, 5, 9, 2, 6]):
         expected, found = exact.logits([ids, ids[2:]]), quantised.logits([ids, ids[2:]])
         assert 0 < np.max(np.abs(found - expected)) < tolerance * np.max(np.abs(expected))
