@@ -54,7 +54,7 @@ def distribution(logits, sampling, seen=()):
         return np.array([np.argmax(logits)]), np.ones(1)
     ids = np.arange(len(logits)) if sampling.top_k is None else np.sort(_likeliest(logits, sampling.top_k))
     weights = _softmax(logits[ids], sampling.temperature)
-    if sampling.top_p is not None:
+    if sampling.top_p is not None and sampling.top_p < 1:
         places = np.sort(_nucleus(weights, sampling.top_p))
         ids, weights = ids[places], weights[places] / weights[places].sum()
     return ids, weights

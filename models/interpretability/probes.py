@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 import euler_ir as ei
-from models.generation.sampling import Sampler, Sampling
+from models.generation.sampler import Sampler
+from models.generation.sampling import Sampling
 from models.interpretability.subject import as_tokens, log_probabilities, look_graph
 from models.training.metrics import MetricsFile
 

@@ -94,7 +94,7 @@ def test_probabilities_are_those_of_transformers(seed, temperature, top_k, top_p
         scores = processor(ids, scores)
     settings = Sampling(temperature, top_k, top_p, penalty)
     found = probabilities(logits, settings, np.unique(ids.numpy()))
-    np.testing.assert_allclose(found, torch.softmax(scores, -1)[0].numpy(), rtol=1e-9, atol=1e-300)
+    np.testing.assert_allclose(found, torch.softmax(scores, -1)[0].numpy(), rtol=1e-9, atol=1e-15)
 
 
 def test_draws_have_the_frequencies_of_the_probabilities():
