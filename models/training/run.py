@@ -35,9 +35,9 @@ class TrainingRun:
         """Train up to `steps` steps in all (by default the settings'); returns the signal that stopped it, or None.
 
         Checkpoints are written at each validation, at the end, and when SIGINT or SIGTERM asks to stop. Each of
-        `observers` is told of every step: `before_step(step, trainer)`, counted from 0, and, with its record and after
-        what was to be saved is safe, `after_step(record, trainer)`. They may read everything and change nothing. Raises
-        Diverged, with the last checkpoint left as it is, and OSError when something cannot be written.
+        `observers` is told of every step: `before_step(step, trainer)`, counted from 0, and `after_step(record, trainer)`
+        when its record is in the log. They may read everything and change nothing. Raises Diverged, with the last
+        checkpoint left as it is, and OSError when something cannot be written.
         """
         steps = self.settings.steps if steps is None else steps
         first = self.checkpoint.step
@@ -75,6 +75,9 @@ class TrainingRun:
             validates = done % self.settings.validate_every == 0 or done == steps.stop
             validated = self.trainer.validate(done) if validates else {}
             metrics.append(record | validated)
+            # Before the checkpoint, so that no step is left out that a run which goes on from it does not take again.
+            for observer in observers:
+                observer.after_step(record | validated, self.trainer)
             progress.update(record, self.task.in_words(validated) if validated else None)
             improved = bool(validated) and self._is_best(validated, reached.get("best"))
             if improved:
@@ -88,8 +91,6 @@ class TrainingRun:
                 self._draw_curve(progress)
                 if sample := self.task.sample(self.trainer.state):
                     progress.say(f"\n{sample}\n")
-            for observer in observers:
-                observer.after_step(record | validated, self.trainer)
             if stop.signal:
                 return
 

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 
 import numpy as np
+import numpy_gpt2
 import pytest
 
 from models.architectures import PRESETS
@@ -21,13 +22,18 @@ TEXT = "To be, or not to be: that is the question.\n" * 60
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    monkeypatch.setitem(PRESETS, "tiny", TINY)
-    monkeypatch.setitem(PRESET_SETTINGS, "tiny", {"learning_rate": 1e-2})
-    corpus = tmp_path / "corpus.txt"
+    """Begins a run of 6 steps, which validates after 3, in a folder of that name."""
+    return beginning(tmp_path, monkeypatch)
+
+
+def beginning(folder, patches):
+    patches.setitem(PRESETS, "tiny", TINY)
+    patches.setitem(PRESET_SETTINGS, "tiny", {"learning_rate": 1e-2})
+    corpus = folder / "corpus.txt"
     corpus.write_text(TEXT)
     sizes = {"steps": 6, "batch_size": 2, "vocab_size": 280, "validate_every": 3}
     settings = PretrainingSettings.for_preset(str(corpus), "tiny", **sizes)
-    return lambda name: start_pretraining(tmp_path / name, settings, backend="reference")
+    return lambda name: start_pretraining(folder / name, settings, backend="reference")
 
 
 def diary(run, path, wanted, resumed_at=0):
@@ -35,37 +41,45 @@ def diary(run, path, wanted, resumed_at=0):
     return Diary(path, wanted, run.task, tokens[100:], tokens[:100], ("To ",), 5, resumed_at)
 
 
-def arrays(folder):
-    return Checkpoint.load(folder / "latest.safetensors").arrays
+class Watcher:
+    """Keeps all weights before and after each step."""
+
+    def __init__(self):
+        self.seen = []
+
+    def before_step(self, step, trainer):
+        self.seen.append({name: trainer.state[name].copy() for name in trainer.parameters})
+
+    def after_step(self, record, trainer):
+        self.before_step(record["step"], trainer)
 
 
-def test_the_training_is_the_same_with_a_diary(run, tmp_path):
-    plain, watched = run("plain"), run("watched")
-    plain.train()
-    book = diary(watched, tmp_path / "diary.jsonl", lambda step: True)
-    watched.train(observers=[book])
-    records = [read_metrics(tmp_path / name / "metrics.jsonl") for name in ("plain", "watched")]
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """(folder, what a Watcher saw) of a run `plain` and one `watched`, whose diary is about steps 1 and 4."""
+    folder, watcher = tmp_path_factory.mktemp("runs"), Watcher()
+    with pytest.MonkeyPatch.context() as patches:
+        begin = beginning(folder, patches)
+        begin("plain").train()
+        run = begin("watched")
+        run.train(observers=[diary(run, folder / "diary.jsonl", {1, 4}.__contains__), watcher])
+    return folder, watcher.seen
+
+
+def test_the_training_is_the_same_with_a_diary(watched):
+    folder, _ = watched
+    records = [read_metrics(folder / name / "metrics.jsonl") for name in ("plain", "watched")]
     losses = [[record["loss"] for record in each] for each in records]
     assert len(losses[0]) == 6 and losses[0] == losses[1]
-    one, other = arrays(tmp_path / "plain"), arrays(tmp_path / "watched")
+    one, other = (Checkpoint.load(folder / name / "latest.safetensors").arrays for name in ("plain", "watched"))
     assert one.keys() == other.keys() and all((one[name] == other[name]).all() for name in one)
-    assert len(read_metrics(tmp_path / "diary.jsonl")) == 6
 
 
-def test_what_is_written(run, tmp_path):
-    watched, seen = run("watched"), []
-
-    class Watcher:
-        def before_step(self, step, trainer):
-            seen.append({name: trainer.state[name].copy() for name in trainer.parameters})
-
-        def after_step(self, record, trainer):
-            seen.append({name: trainer.state[name].copy() for name in trainer.parameters})
-
-    watched.train(observers=[diary(watched, tmp_path / "diary.jsonl", {1, 4}.__contains__), Watcher()])
-    entries = [json.loads(line) for line in (tmp_path / "diary.jsonl").read_text().splitlines()]
+def test_what_is_written(watched):
+    folder, seen = watched
+    entries = [json.loads(line) for line in (folder / "diary.jsonl").read_text().splitlines()]
     assert [entry["step"] for entry in entries] == [1, 4]
-    metrics = {record["step"]: record for record in read_metrics(tmp_path / "watched" / "metrics.jsonl")}
+    metrics = {record["step"]: record for record in read_metrics(folder / "watched" / "metrics.jsonl")}
     for entry in entries:
         before, after = seen[2 * (entry["step"] - 1) : 2 * entry["step"]]
         assert entry["weights"].keys() == entry["gradients"].keys() == before.keys()
@@ -78,8 +92,13 @@ def test_what_is_written(run, tmp_path):
         together = np.sqrt(sum(norm**2 for norm in entry["gradients"].values()))
         assert together == pytest.approx(record["gradient_norm"]) and entry["loss"] == record["loss"]
         assert list(entry["samples"]) == ["To "] and entry["samples"]["To "]
+        checkpoint = Checkpoint.load(folder / "watched" / "latest.safetensors")
+        tokens = np.array(checkpoint.tokenizer.encode_ordinary(TEXT))
+        counted = np.log(NGrams(tokens[100:], 280).predictions(tokens[:8]))
+        predicted = numpy_gpt2.forward(after, tokens[:8], 2)["log_probabilities"][1:]
+        expected = (np.exp(predicted) * (predicted - counted)).sum(-1).mean(-1)
         assert list(entry["divergence"]) == ["unigram", "bigram", "trigram"]
-        assert all(0 < nats < 10 for nats in entry["divergence"].values())
+        assert list(entry["divergence"].values()) == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_resumed_diary_has_each_step_once(run, tmp_path):
