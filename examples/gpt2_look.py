@@ -262,14 +262,16 @@ def show_head(subject, options, console):
     if not 0 <= options.head < len(found[options.layer]):
         raise ValueError(f"{options.layer} has heads 0 to {len(found[options.layer]) - 1}, not {options.head}.")
     rows = found[options.layer][options.head]
-    shown = tables.table(f"{options.layer}, head {options.head}: from each token (row) to those before it", "", "token")
-    for position in range(len(ids)):
-        shown.add_column(str(position), min_width=2)
-    shown.padding = (0, 0, 0, 0)
-    for position, row in enumerate(rows):
-        label = f"{position} ", f"{subject.shown(ids[position])} "
-        shown.add_row(*label, *(tables.heat(share) for share in row[: position + 1]))
-    console.print(shown)
+    console.print(f"{options.layer}, head {options.head}: how much each token (row) takes of those before it (columns)")
+    if 3 * len(ids) + 20 > console.width:
+        console.print(f"The {len(ids)} columns are wider than this screen. Give a shorter --text to see them.")
+    else:
+        shown = tables.table(None, ">", "token", *map(str, range(len(ids))))
+        shown.padding = (0, 1, 0, 0)
+        for position, row in enumerate(rows):
+            shares = (tables.heat(share) for share in row[: position + 1])
+            shown.add_row(str(position), subject.shown(ids[position]), *shares)
+        console.print(shown)
     shown = tables.table("\nwhere each looks most", ">position", "token", "looks at", ">share")
     for position, row in enumerate(rows):
         best = int(row.argmax())

@@ -46,7 +46,8 @@ def table(title, *columns):
     made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
         is_number = column.startswith(">")
-        made.add_column(column.removeprefix(">"), justify="right" if is_number else "left", no_wrap=is_number)
+        options = {"justify": "right", "no_wrap": True} if is_number else {"overflow": "fold"}
+        made.add_column(column.removeprefix(">"), **options)
     return made
 
 
