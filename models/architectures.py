@@ -2,11 +2,12 @@
 
 from dataclasses import asdict
 
-from models import gpt2
+from models import gpt2, nanoeuler
 from models.gpt2 import GPT2Config
+from models.nanoeuler import NanoEulerConfig
 
-ARCHITECTURES = {config.architecture: config for config in (GPT2Config,)}
-PRESETS = {**gpt2.PRESETS}
+ARCHITECTURES = {config.architecture: config for config in (GPT2Config, NanoEulerConfig)}
+PRESETS = {**gpt2.PRESETS, **nanoeuler.PRESETS}
 
 
 def document_of(config):

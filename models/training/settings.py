@@ -16,6 +16,8 @@ PRESET_SETTINGS = {
     "355M": {"learning_rate": 3e-4},
     "774M": {"learning_rate": 2.5e-4},
     "1558M": {"learning_rate": 2e-4},
+    "nanoeuler-cpu": {"learning_rate": 4e-3},
+    "nanoeuler-116M": {"learning_rate": 6e-4},
 }
 """What suits a preset: measured for nano, from 124M on as Brown et al. (arXiv:2005.14165, 2.1)."""
 

@@ -14,7 +14,6 @@ from euler_ir.gradient_samples import SAMPLES, Sample, spaced
 from euler_ir.ops.definition import OPS, define
 from euler_ir.widen import in_f64
 from models import gradient_check as models_check
-from models.gpt2 import GPT2
 from models.language_model import train_graph
 
 
@@ -94,11 +93,12 @@ def test_a_kink_shows_as_uncertainty():
     assert row.uncertainty > LIMIT
 
 
-def test_every_tensor_of_gpt2_is_checked():
-    rows = models_check.check_gpt2(elements=1)
-    names = [name for name, _ in GPT2(models_check.CONFIG).named_parameters()]
-    assert [row.name.split(" ")[0] for row in rows] == names
-    assert "tied head" in rows[0].name
+@pytest.mark.parametrize("model", models_check.MODELS)
+def test_every_tensor_of_the_models_is_checked(model):
+    config = models_check.MODELS[model]
+    rows = models_check.check_model(config, elements=1)
+    assert [row.name.split(" ")[0] for row in rows] == [name for name, _ in config.build().named_parameters()]
+    assert ("tied head" in rows[0].name) == (model == "GPT-2")
     for row in rows:
         assert row.passes() and row.derivatives == 2, row
 
@@ -180,5 +180,5 @@ def test_exit_codes(monkeypatch, capsys, row, code):
     answer = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert [each["passes"] for each in answer["operators"]] == [True, code == 0]
     monkeypatch.setattr(models_check, "check_operators", lambda: [GOOD])
-    monkeypatch.setattr(models_check, "check_gpt2", lambda: [row])
+    monkeypatch.setattr(models_check, "check_model", lambda config: [row])
     assert models_check.main() == code
