@@ -138,7 +138,7 @@ def test_what_is_no_loss_is_refused(loss, message):
 
 
 def test_a_whole_training_step_in_f64():
-    graph = train_graph(models_check.CONFIG, 2, 8)
+    graph = train_graph(models_check.MODELS["GPT-2"], 2, 8)
     wide = in_f64(graph)
     ei.verify.verify(wide)
     assert {value.dtype for op in wide.ops for value in op.results if value.dtype.is_float} == {ei.f64}
