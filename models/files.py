@@ -1,5 +1,6 @@
-"""Writing files so that a reader, or a crash, never meets half of one."""
+"""Files: written so that a reader, or a crash, never meets half of one, and read with words for what is wrong."""
 
+import json
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,17 @@ def replacing(path):
         _flush_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def read_json(path):
+    """The object in a JSON file. Raises FileNotFoundError, and ValueError when it holds something else."""
+    try:
+        document = json.loads(Path(path).read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON, or is damaged: {error}.") from None
+    if not isinstance(document, dict):
+        raise ValueError(f"{path} should hold an object in braces, but holds {type(document).__name__}.")
+    return document
 
 
 def remove_stale_temporaries(folder):

@@ -11,24 +11,13 @@ import numpy as np
 import safetensors
 from safetensors.numpy import save
 
-from models.files import replacing
+from models.files import read_json, replacing
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 FLOATS = ("F16", "BF16", "F32", "F64")
 WRAPPERS = ("_orig_mod", "module")
 """What torch.compile and DistributedDataParallel add to the names of the tensors of the model that they wrap."""
-
-
-def read_json(path):
-    """The object in a JSON file; ValueError when it holds something else."""
-    try:
-        document = json.loads(Path(path).read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON, or is damaged: {error}.") from None
-    if not isinstance(document, dict):
-        raise ValueError(f"{path} should hold an object in braces, but holds {type(document).__name__}.")
-    return document
 
 
 def read_tensors(path, prefix="", ignored=None):

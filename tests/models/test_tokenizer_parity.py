@@ -62,6 +62,19 @@ def test_the_corpus_has_the_published_digest(gpt2, corpus):
     assert digest == "8873d493f9a6cc13c7f6ba5eb228fe2770551881f37615b9cc3b88c5d628f57b"
 
 
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("unit", ["a", "^", "ab", "你", "qwzx", " ", "\n", "'s", "😀"])
+def test_long_runs(gpt2, reference, unit):
+    assert gpt2.encode_ordinary(unit * 5_000) == reference.encode_ordinary(unit * 5_000)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("unit", ["a", "^", " ", "你"])
+def test_a_million_without_a_break(gpt2, unit):
+    assert gpt2.decode(gpt2.encode_ordinary(unit * 1_000_000)) == unit * 1_000_000
+
+
 SPACES = "".join(map(chr, np.flatnonzero(class_table() == SPACE)))
 ALPHABETS = (
     "aZstmdrevl''  \t\n\r\x0b\x1c\x85\xa0\u200b\u2003\u2028.,-_<|>09٣Ⅷ½ée\u0301你😀\u200d\ufeff\ud83d\ude00\0",

@@ -8,9 +8,9 @@
 | tiktoken    | `NAME.tiktoken`, without special tokens and pattern  |
 """
 
-import json
 from pathlib import Path
 
+from models.files import read_json
 from models.tokenizer.bpe import Tokenizer
 from models.tokenizer.formats import gpt2_files, native, tiktoken_ranks, tokenizer_json
 
@@ -33,11 +33,15 @@ def load_tokenizer(path, special_tokens=None, pattern=None):
         return gpt2_files.read(path.parent, special_tokens)
     if path.suffix == ".tiktoken":
         return tiktoken_ranks.read(path, special_tokens, pattern)
-    return tokenizer_json.read(path) if _is_of_hugging_face(path) else native.read(path)
+    try:
+        document = read_json(path)
+    except ValueError as error:
+        raise ValueError(f"{path} is not a tokenizer file: {error}") from None
+    return (tokenizer_json if "model" in document else native).read(path)
 
 
 def save_tokenizer(tokenizer, path, format="native"):
-    """Write a tokenizer; `path` is a file, for "gpt2" a folder. What was there is replaced in one step.
+    """Write a tokenizer; `path` is a file, for "gpt2" a folder. What was there is replaced when all is written.
 
     Raises ValueError for a format that there is not or that cannot hold this tokenizer, and OSError.
     """
@@ -46,11 +50,3 @@ def save_tokenizer(tokenizer, path, format="native"):
     if format != "native" and not isinstance(tokenizer, Tokenizer):
         raise ValueError(f"The format {format!r} holds byte-level BPE only. Use 'native' for other tokenizers.")
     FORMATS[format].write(tokenizer, path)
-
-
-def _is_of_hugging_face(path):
-    try:
-        document = json.loads(path.read_bytes())
-    except ValueError:
-        return False
-    return isinstance(document, dict) and "model" in document

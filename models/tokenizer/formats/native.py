@@ -1,9 +1,8 @@
 """This program's own file: a tokenizer of any kind as one JSON document, with a checksum."""
 
 import json
-from pathlib import Path
 
-from models.files import replacing
+from models.files import read_json, replacing
 from models.tokenizer.bpe import Tokenizer
 from models.tokenizer.characters import CharacterTokenizer
 from models.tokenizer.unicode_classes import UNICODE_VERSION
@@ -28,7 +27,7 @@ def tokenizer_of(document, source):
 
     Raises ValueError for a document that is something else, newer, or damaged.
     """
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
+    if document.get("format") != FORMAT:
         raise ValueError(f"{source} is not a tokenizer file. Expected a file written by save_tokenizer.")
     kind, version, unicode_version = (document.get(name) for name in ("kind", "version", "unicode"))
     if version != VERSION or kind not in (BYTE_PAIRS, CHARACTERS):
@@ -56,11 +55,7 @@ def tokenizer_of(document, source):
 
 def read(path):
     """Read a file written by `write`. Raises FileNotFoundError, or ValueError as `tokenizer_of` does."""
-    try:
-        document = json.loads(Path(path).read_bytes())
-    except ValueError:
-        document = None
-    return tokenizer_of(document, path)
+    return tokenizer_of(read_json(path), path)
 
 
 def write(tokenizer, path):

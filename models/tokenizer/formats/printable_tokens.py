@@ -63,7 +63,10 @@ def tokenizer_from(id_from_token, merges, special_tokens, source):
             f"{source} has an id for {stray[0]!r}, but it is no special token and no merge makes it. "
             "The merges may have been cut short."
         )
-    return Tokenizer(pairs, special_tokens, ids)
+    try:
+        return Tokenizer(pairs, special_tokens, ids)
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from None
 
 
 def check_ids(id_from_token, source):

@@ -55,7 +55,10 @@ def read(path, special_tokens=None, pattern=None):
                 )
             merges[tuple(parts)] = len(ids)
             ids.append(token_id)
-    return Tokenizer(merges, special_tokens, ids)
+    try:
+        return Tokenizer(merges, special_tokens, ids)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def write(tokenizer, path):

@@ -5,9 +5,8 @@ than this program's is refused by name. Its added tokens, special or not, are th
 """
 
 import json
-from pathlib import Path
 
-from models.files import replacing
+from models.files import read_json, replacing
 from models.tokenizer.formats.printable_tokens import ordinary_ids, printable_merges, tokenizer_from
 
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -25,11 +24,8 @@ ADDED_TOKEN_OPTIONS = ("single_word", "lstrip", "rstrip")
 
 def read(path):
     """Read a file. Raises FileNotFoundError, or ValueError for one that is not such a tokenizer, saying where."""
-    try:
-        document = json.loads(Path(path).read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}.") from None
-    if not isinstance(document, dict) or not isinstance(model := document.get("model"), dict):
+    document = read_json(path)
+    if not isinstance(model := document.get("model"), dict):
         raise ValueError(f"{path} is not a tokenizer.json: it has no object 'model'.")
     for problem in _problems(document, model):
         raise ValueError(f"{path}: {problem}. This program reads byte-level BPE with GPT-2's splitting.")
