@@ -8,12 +8,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import compile, infer, kernels, memory, page, text, train
+from benchmarks import compile, infer, kernels, memory, nanogpt, page, text, train
 from benchmarks.machine import environment, with_ceilings
 from benchmarks.peers import absence, is_installed
 from benchmarks.remote import PeerError
 
-TABLES = {"train": train, "kernels": kernels, "infer": infer, "compile": compile, "memory": memory, "text": text}
+TABLES = {
+    table.__name__.removeprefix("benchmarks."): table
+    for table in (train, kernels, infer, compile, memory, text, nanogpt)
+}
 
 
 def main(arguments=None):

@@ -1,5 +1,7 @@
 """The training step of the same GPT-2 in torch: its fused attention, its fused AdamW, eager or compiled."""
 
+import functools
+
 import numpy as np
 import torch
 from torch import nn
@@ -11,13 +13,15 @@ from benchmarks import workload as settings
 class Block(nn.Module):
     """Attention and MLP, each behind a layer norm and added to what it read."""
 
-    def __init__(self, width, heads):
+    def __init__(self, workload):
         super().__init__()
-        self.heads = heads
-        self.ln_1 = nn.LayerNorm(width)
-        self.attn = nn.ModuleDict({"c_attn": nn.Linear(width, 3 * width), "c_proj": nn.Linear(width, width)})
-        self.ln_2 = nn.LayerNorm(width)
-        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(width, 4 * width), "c_proj": nn.Linear(4 * width, width)})
+        width, bias = workload.width, workload.biases
+        self.heads, self.gelu = workload.heads, workload.gelu
+        linear = functools.partial(nn.Linear, bias=bias)
+        self.ln_1 = nn.LayerNorm(width, bias=bias)
+        self.attn = nn.ModuleDict({"c_attn": linear(width, 3 * width), "c_proj": linear(width, width)})
+        self.ln_2 = nn.LayerNorm(width, bias=bias)
+        self.mlp = nn.ModuleDict({"c_fc": linear(width, 4 * width), "c_proj": linear(4 * width, width)})
 
     def forward(self, x):
         batch, length, width = x.shape
@@ -25,7 +29,7 @@ class Block(nn.Module):
         query, key, value = by_head.permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.attn["c_proj"](mixed.transpose(1, 2).reshape(batch, length, width))
-        hidden = functional.gelu(self.mlp["c_fc"](self.ln_2(x)), approximate="tanh")
+        hidden = functional.gelu(self.mlp["c_fc"](self.ln_2(x)), approximate=self.gelu)
         return x + self.mlp["c_proj"](hidden)
 
 
@@ -36,8 +40,8 @@ class GPT2(nn.Module):
         super().__init__()
         self.wte = nn.Embedding(workload.vocab_size, workload.width)
         self.wpe = nn.Embedding(workload.context, workload.width)
-        self.h = nn.ModuleList(Block(workload.width, workload.heads) for _ in range(workload.layers))
-        self.ln_f = nn.LayerNorm(workload.width)
+        self.h = nn.ModuleList(Block(workload) for _ in range(workload.layers))
+        self.ln_f = nn.LayerNorm(workload.width, bias=workload.biases)
 
     def forward(self, tokens, targets):
         x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
@@ -62,7 +66,7 @@ class TorchStep:
 
     compiled = False
 
-    def __init__(self, workload, weights, threads):
+    def __init__(self, workload, weights, threads, betas=settings.BETAS):
         torch.set_num_threads(threads)
         self._model = GPT2(workload)
         if weights is not None:
@@ -74,7 +78,7 @@ class TorchStep:
                 {"params": [p for p in self._parameters if p.ndim < 2], "weight_decay": 0.0},
             ],
             lr=settings.LEARNING_RATE,
-            betas=settings.BETAS,
+            betas=betas,
             eps=settings.EPSILON,
             fused=True,
         )
@@ -83,6 +87,17 @@ class TorchStep:
     def prepare(self, tokens, targets):
         """The inputs of a step."""
         return torch.from_numpy(tokens).long(), torch.from_numpy(targets).long()
+
+    def at_rate(self, inputs, learning_rate):
+        """`inputs` of a step with another learning rate than the usual one."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        return inputs
+
+    @torch.no_grad()
+    def loss(self, inputs):
+        """The mean loss on one batch, without training."""
+        return self._loss(*inputs).item()
 
     def step(self, inputs):
         """Train on one batch and return its loss."""

@@ -22,6 +22,8 @@ class Workload:
     vocab_size: int
     batch: int
     length: int
+    biases: bool = True
+    gelu: str = "tanh"
 
     @property
     def tokens(self):

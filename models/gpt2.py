@@ -65,6 +65,7 @@ PRESETS = {
     "pico": GPT2Config(512, 128, layers=2, heads=2, width=32),
     "micro": GPT2Config(512, 128, layers=3, heads=4, width=64),
     "nano": GPT2Config(512, 128, layers=4, heads=4, width=128),
+    "nanogpt-cpu": GPT2Config(65, 64, layers=4, heads=4, width=128, activation="gelu", biases=False),
     "small": GPT2Config(512, 256, layers=6, heads=6, width=384),
     "124M": GPT2Config(50257, 1024, layers=12, heads=12, width=768),
     "355M": GPT2Config(50257, 1024, layers=24, heads=16, width=1024),

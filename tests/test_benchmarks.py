@@ -1,6 +1,7 @@
 """The benchmarks run, count and report rightly; no test here looks at a time."""
 
 import dataclasses
+import functools
 import importlib
 import json
 
@@ -9,7 +10,21 @@ import pytest
 
 from benchmarks import __main__ as command_line
 from benchmarks import compile as compile_table
-from benchmarks import euler_kernels, infer, kernel_cases, kernels, memory, page, peers, text, text_run, timing, train
+from benchmarks import (
+    euler_kernels,
+    infer,
+    kernel_cases,
+    kernels,
+    memory,
+    nanogpt,
+    nanogpt_run,
+    page,
+    peers,
+    text,
+    text_run,
+    timing,
+    train,
+)
 from benchmarks.kernel_cases import Case
 from benchmarks.machine import Ceilings, environment, with_ceilings
 from benchmarks.peers import BASELINE
@@ -304,6 +319,62 @@ def test_only_the_chain_is_there_in_the_words_of_xdsl(monkeypatch):
     chain, gpt2 = text.tables(text.measure(("chain", "gpt2"), ("xdsl",), 1, 2), CEILINGS)
     assert chain.rows[1] == ("xdsl", "9", "8 [8, 8]", "2 [2, 2]", "3 [3, 3]")
     assert [row[0] for row in gpt2.rows] == ["euler_ir"]
+
+
+# -- nanoGPT's setting -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_steps(monkeypatch):
+    """Runs of two steps on little text, in this process."""
+
+    def run(peer, *rest):
+        return nanogpt_run.run(peer, *rest) | {"seconds": 2.0, "first_step_seconds": 1.0}
+
+    monkeypatch.setattr(nanogpt, "_run", run)
+    for name, value in {"BATCH": 2, "CONTEXT": 8, "STEPS": 2, "WARMUP": 1, "EVALUATE_EVERY": 2}.items():
+        monkeypatch.setattr(nanogpt_run, name, value)
+    monkeypatch.setattr(nanogpt_run, "EVALUATION_BATCHES", 1)
+    monkeypatch.setattr(nanogpt, "CORPUS", peers.__file__)
+    tiny = functools.partial(dataclasses.replace, TINY, context=8, length=8, biases=False, gelu="none")
+    monkeypatch.setattr(nanogpt_run, "workload", lambda vocab_size: tiny(vocab_size=vocab_size))
+
+
+def test_nanogpts_setting_against_torch(quick, two_steps, tmp_path, capsys):
+    pytest.importorskip("torch")
+    file = tmp_path / "result.json"
+    options = ["nanogpt", "--peers", "torch", "--rounds", "2", "--threads", "1", "--json", str(file)]
+    assert command_line.main(options) == 0
+    assert "validation loss, 20 batches" in capsys.readouterr().out
+    (result,) = json.loads(file.read_text())["results"]
+    assert result["tokens"] == 2 * 2 * 8
+    euler, torch = (result["peers"][name] for name in ("euler_ir", "torch"))
+    # Two steps from the same weights on the same batches: what is reached is the same too.
+    for key in ("estimate", "validation"):
+        assert torch[key]["median"] == pytest.approx(euler[key]["median"], rel=1e-4)
+    for one in (euler, torch):
+        first, second = one["estimates"]
+        assert [each["step"] for each in first] == [0, 2] and first != second
+        assert first[1]["train"] < first[0]["train"]
+
+
+def test_the_rate_of_nanogpts_setting():
+    expected = {0: 1e-3 / 101, 99: 1e-3 * 100 / 101, 100: 1e-3, 1050: 5.5e-4}
+    assert {step: nanogpt_run.learning_rate(step) for step in expected} == pytest.approx(expected)
+    assert 1e-4 < nanogpt_run.learning_rate(1999) < 1.00001e-4
+    assert nanogpt_run.workload(65).parameters == pytest.approx(0.80e6, rel=0.01)
+
+
+def test_a_run_of_another_model_is_refused(monkeypatch, two_steps):
+    runs = {"euler_ir": [4.0, 3.9], "torch": [4.0, 3.8]}
+    monkeypatch.setattr(nanogpt, "_run", lambda peer, *rest: {"losses": runs[peer]})
+    with pytest.raises(PeerError, match="torch computes something else: its loss of step 2"):
+        nanogpt.measure(("shakespeare",), ("torch",), 1, 1)
+
+
+def test_a_run_that_fails_is_named():
+    with pytest.raises(PeerError, match="torch died with exit code"):
+        nanogpt._run("torch", "no such file", "", 0, 1)
 
 
 # -- peers, numbers, tables, page --------------------------------------------------------------------------------------

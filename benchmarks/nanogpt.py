@@ -1,0 +1,125 @@
+"""nanoGPT's setting for a CPU: a GPT-2 of characters learns Shakespeare, from the start to the end of its program.
+
+4 layers, 4 heads, width 128, no biases, context 64, batch 12, 2,000 steps of AdamW with a rate of 1e-3 to 1e-4, no
+dropout, f32, and every 250 steps both losses on 20 batches. All begin with the same weights and see the same batches.
+torch's model and loop are written after nanoGPT's, with the fused AdamW that torch has for CPUs since. The text is this
+repository's Shakespeare, which has the layout of nanoGPT's but holds other plays.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import nanogpt_run
+from benchmarks.compile import CACHES
+from benchmarks.peers import BASELINE
+from benchmarks.remote import PeerError
+from benchmarks.report import Table, number, spread
+from benchmarks.timing import ratio, summary
+from benchmarks.train import check_losses
+
+PEERS = ("torch", "torch-compile")
+DEFAULT_PEERS = PEERS
+PARTS = ("shakespeare",)
+ROUNDS = 3
+
+CORPUS = Path(__file__).parents[1] / "models" / "corpora" / "shakespeare.txt"
+
+
+def measure(parts, peers, threads, rounds):
+    """One result: for each peer its seconds, with compiling and without a cache of it, and the losses it reached."""
+    names = [BASELINE, *peers]
+    with tempfile.TemporaryDirectory() as folder:
+        tokens, weights = Path(folder) / "tokens.npz", Path(folder) / "weights.npz"
+        _prepare(tokens, weights)
+        runs = {name: [] for name in names}
+        for turn in range(rounds):
+            first = turn % len(names)
+            for name in names[first:] + names[:first]:
+                runs[name].append(_run(name, tokens, weights, turn, threads))
+            for name in peers:
+                check_losses(name, runs[name][-1]["losses"], runs[BASELINE][-1]["losses"])
+    peers_ = {}
+    for name, of_peer in runs.items():
+        seconds, base = ([[run["seconds"]] for run in runs[each]] for each in (name, BASELINE))
+        peers_[name] = {
+            "seconds": summary(seconds),
+            "time_ratio": ratio(seconds, base),
+            "first_step_seconds": summary([[run["first_step_seconds"] for run in of_peer]]),
+            "estimate": summary([[run["estimates"][-1]["validation"] for run in of_peer]]),
+            "validation": summary([[run["validation"] for run in of_peer]]),
+            "estimates": [run["estimates"] for run in of_peer],
+        }
+    tokens = nanogpt_run.STEPS * nanogpt_run.BATCH * nanogpt_run.CONTEXT
+    return [{"part": part, "tokens": tokens, "peers": peers_} for part in parts]
+
+
+def _prepare(tokens, weights):
+    """Write the ids of the text's characters and the first weights."""
+    import euler_ir as ei
+    from benchmarks.euler_gpt2 import step_graph
+    from models.data.corpus import read_corpus, split_corpus
+    from models.tokenizer.characters import CharacterTokenizer
+
+    text = read_corpus(CORPUS)
+    tokenizer = CharacterTokenizer.train(text)
+    train, validation = (tokenizer.encode_to_numpy(part) for part in split_corpus(text))
+    np.savez(tokens, train=train, validation=validation, vocab_size=tokenizer.vocab_size)
+    graph = step_graph(nanogpt_run.workload(tokenizer.vocab_size))
+    state = ei.initial_state(graph)
+    np.savez(weights, **{p.op.attributes["name"]: state[p.op.attributes["name"]] for p in graph.parameters})
+
+
+def _run(peer, tokens, weights, seed, threads):
+    """What one run gives, with the seconds from the start of its process to the first step and to the end."""
+    command = [sys.executable, "-m", "benchmarks.nanogpt_run", peer, tokens, weights, seed, threads]
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, **dict.fromkeys(CACHES, cache)}
+        start = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        done = subprocess.run(list(map(str, command)), check=False, env=environment, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise PeerError(f"{peer} died with exit code {done.returncode}; see its error above.")
+    found = json.loads(done.stdout.splitlines()[-1])
+    seconds = {"first_step_seconds": (found["first"] - start) / 1e9, "seconds": (found["finished"] - start) / 1e9}
+    return found | seconds
+
+
+def tables(results, ceilings):
+    """One table."""
+    return [_table(result) for result in results]
+
+
+def _table(result):
+    rows = [
+        (
+            peer,
+            spread(one["seconds"]),
+            f"{one['time_ratio']:.2f}",
+            number(result["tokens"] / one["seconds"]["median"]),
+            spread(one["first_step_seconds"], 2),
+            spread(one["estimate"], 4),
+            spread(one["validation"], 4),
+        )
+        for peer, one in result["peers"].items()
+    ]
+    columns = (
+        "peer",
+        "s in all",
+        "times euler_ir's",
+        "tokens/s",
+        "s to the first step",
+        "validation loss, 20 batches",
+        "validation loss, all text",
+    )
+    title = "nanoGPT's CPU setting, {nanogpt_run.STEPS} steps of {nanogpt_run.BATCH} x {nanogpt_run.CONTEXT} characters"
+    note = (
+        "Seconds are from the start of Python to the last estimate of the loss, compiling without a cache included. "
+        "nanoGPT's documentation gives 1.88 and about 3 minutes for this setting, on Tiny Shakespeare and a laptop."
+    )
+    return Table(title, columns, tuple(rows), note)

@@ -1,0 +1,87 @@
+"""One whole run of nanoGPT's small setting, in a process of its own: `python -m benchmarks.nanogpt_run PEER ...`.
+
+What it is given: the peer, a file of token ids, a file of weights to begin from, the seed of the batches, the number of
+threads. What it prints, as JSON: the monotonic clock in nanoseconds after the first step and at the end, the first
+losses, and all estimates of the loss.
+"""
+
+import importlib
+import json
+import math
+import sys
+import time
+
+import numpy as np
+
+from benchmarks.peers import BASELINE
+from benchmarks.workload import Workload
+from models.data.batches import Batches, validation_windows
+
+BATCH, CONTEXT = 12, 64
+STEPS, WARMUP = 2000, 100
+PEAK, FLOOR = 1e-3, 1e-4
+BETAS = (0.9, 0.99)
+EVALUATE_EVERY, EVALUATION_BATCHES = 250, 20
+CHECKED_STEPS = 3
+
+_STEPS = {
+    BASELINE: ("benchmarks.euler_gpt2", "EulerStep"),
+    "torch": ("benchmarks.torch_gpt2", "TorchStep"),
+    "torch-compile": ("benchmarks.torch_gpt2", "CompiledTorchStep"),
+}
+
+
+def workload(vocab_size):
+    """The model of 0.80 million parameters (nanoGPT counts no positions), without biases, and its batches."""
+    sizes = {"layers": 4, "heads": 4, "width": 128, "context": CONTEXT, "vocab_size": vocab_size}
+    return Workload(**sizes, batch=BATCH, length=CONTEXT, biases=False, gelu="none")
+
+
+def learning_rate(step):
+    """Of `step`, counted from 0: a linear warm-up, then half a cosine."""
+    if step < WARMUP:
+        return PEAK * (step + 1) / (WARMUP + 1)
+    return FLOOR + (PEAK - FLOOR) * 0.5 * (1 + math.cos(math.pi * (step - WARMUP) / (STEPS - WARMUP)))
+
+
+def run(peer, tokens, weights, seed, threads):
+    """Train, with an estimate of both losses at every EVALUATE_EVERY steps; then score all validation text once."""
+    with np.load(tokens) as arrays:
+        texts = {name: arrays[name] for name in ("train", "validation")}
+        vocab_size = int(arrays["vocab_size"])
+    module, name = _STEPS[peer]
+    # euler_ir begins with weights of its own, which are those of the file.
+    begin = None if peer == BASELINE else weights
+    step = getattr(importlib.import_module(module), name)(workload(vocab_size), begin, threads, BETAS)
+    sources = {name: Batches(text, BATCH, CONTEXT, seed) for name, text in texts.items()}
+    losses, estimates, first = [], [], None
+    for number in range(STEPS + 1):
+        if number % EVALUATE_EVERY == 0:
+            # Batches of steps that are never trained on.
+            drawn = [(STEPS + number, batch) for batch in range(EVALUATION_BATCHES)]
+            means = {
+                name: float(np.mean([step.loss(step.prepare(*source.batch(*each))) for each in drawn]))
+                for name, source in sources.items()
+            }
+            estimates.append({"step": number, **means})
+        if number < STEPS:
+            inputs = step.prepare(*sources["train"].batch(number))
+            losses.append(step.step(step.at_rate(inputs, learning_rate(number))))
+            first = first or _now()
+    finished = _now()
+    whole = validation_windows(texts["validation"], CONTEXT, BATCH)[:-1]
+    return {
+        "first": first,
+        "finished": finished,
+        "losses": losses[:CHECKED_STEPS],
+        "estimates": estimates,
+        "validation": float(np.mean([step.loss(step.prepare(*each)) for each in whole])),
+    }
+
+
+def _now():
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(*sys.argv[1:4], *map(int, sys.argv[4:]))))
