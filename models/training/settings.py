@@ -11,7 +11,7 @@ PRESET_SETTINGS = {
     "pico": {"learning_rate": 4e-3},
     "micro": {"learning_rate": 4e-3},
     "nano": {"learning_rate": 4e-3},
-    "nanogpt-cpu": {"learning_rate": 1e-3, "steps": 2000, "batch_size": 12, "warmup": 100, "validate_every": 250},
+    "nanogpt-cpu": {"learning_rate": 1e-3, "steps": 2000, "batch_size": 12, "validate_every": 250},
     "small": {"learning_rate": 1e-3},
     "124M": {"learning_rate": 6e-4},
     "355M": {"learning_rate": 3e-4},
@@ -20,7 +20,7 @@ PRESET_SETTINGS = {
     "nanoeuler-cpu": {"learning_rate": 4e-3},
     "nanoeuler-116M": {"learning_rate": 6e-4},
 }
-"""What suits a preset: measured for nano, nanoGPT's for nanogpt-cpu, from 124M on as Brown et al. (arXiv:2005.14165, 2.1)."""
+"""What suits a preset: measured for nano, nanoGPT's own, from 124M on as Brown et al. (arXiv:2005.14165, 2.1)."""
 
 CHANGEABLE = ("steps", "patience", "keep", "on_nonfinite")
 """Settings that may differ when a run is continued: they decide how long it goes on, not what a step computes."""
