@@ -57,6 +57,11 @@ def render_prompt(messages, tokenizer):
     return render(messages, tokenizer).ids + [_chat_ids(tokenizer)[ROLE_TOKENS["assistant"]]]
 
 
+def before_answer(conversation):
+    """The messages before the assistant's first: what it is to answer."""
+    return conversation[: next(place for place, each in enumerate(conversation) if each["role"] == "assistant")]
+
+
 def check_conversation(messages):
     """Raise ValueError unless `messages` are a conversation: roles in turn, the user's first, and content of text."""
     if not isinstance(messages, list) or not messages:
@@ -98,8 +103,6 @@ def read_conversations(path):
         except ValueError as error:
             raise ValueError(f"{path}, line {line}: {error}") from None
         conversations.append([{key: message[key] for key in ("role", "content")} for message in messages])
-    if not conversations:
-        raise ValueError(f"{path} holds no conversation.")
     return conversations
 
 

@@ -10,11 +10,8 @@ import numpy as np
 
 import euler_ir as ei
 from models.data.batches import IGNORED_LABEL
+from models.data.passes import Passes
 from models.language_model import dropout_inputs, model_for
-
-# Keeps these random numbers apart from any others drawn from the user's seed.
-_ORDER_STREAM = 0x6F72646572
-
 
 def shifted(rendered):
     """(tokens, targets), i32[n - 1], of n ids `Rendered`: each target is the next id, or IGNORED_LABEL if untrained.
@@ -75,35 +72,21 @@ def filled(texts, rows, batch_size, context):
 
 
 class PackedBatches:
-    """Batches of packed `texts`, pairs (tokens, targets), as a pure function of (seed, step, micro step).
+    """Batches of packed `texts`, pairs (tokens, targets), in the order of `passes` over their rows.
 
-    A pass takes every row once, in an order of its own. Where the last step of a pass has too few rows, the others are
-    empty and count for nothing.
+    Where the last step of a pass has too few rows, the others are empty and count for nothing.
     """
 
     def __init__(self, texts, batch_size, accumulate, context, seed):
         if not texts:
             raise ValueError(f"No conversation fits into {context} tokens. Use a longer context or shorter ones.")
         self._texts, self._rows = texts, pack(texts, context)
-        self._batch_size, self._accumulate, self._context, self._seed = batch_size, accumulate, context, seed
-
-    @property
-    def row_count(self):
-        """Rows of a pass."""
-        return len(self._rows)
-
-    @property
-    def steps_per_pass(self):
-        """Steps in which each conversation is learned from once."""
-        return math.ceil(len(self._rows) / (self._batch_size * self._accumulate))
+        self._batch_size, self._context = batch_size, context
+        self.passes = Passes(len(self._rows), batch_size, accumulate, seed)
 
     def batch(self, step, micro_step=0):
         """Inputs of `next_trained_token`: `tokens`, `targets` and `positions`, i32[batch_size, context]."""
-        number, step_of_pass = divmod(step, self.steps_per_pass)
-        key = np.random.SeedSequence(self._seed, spawn_key=(_ORDER_STREAM, number))
-        order = np.random.Generator(np.random.PCG64(key)).permutation(len(self._rows))
-        start = (step_of_pass * self._accumulate + micro_step) * self._batch_size
-        rows = [self._rows[place] for place in order[start : start + self._batch_size]]
+        rows = [self._rows[place] for place in self.passes.indices(step, micro_step)]
         return filled(self._texts, rows, self._batch_size, self._context)
 
 

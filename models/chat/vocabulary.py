@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from models.chat.conversation import CHAT_TOKENS
-from models.tokenizer.bpe import Tokenizer
+from models.named_tensors import check_tensors
 
 JITTER = 0.1
 """How far new rows spread around the mean, as a share of how far the old ones do."""
@@ -22,13 +22,9 @@ def with_chat_tokens(config, tokenizer, parameters, seed=0):
     function of the seed, so that no two tokens begin alike. Raises ValueError when the parameters are not the config's.
     """
     shapes = _shapes(config)
-    found = {name: array.shape for name, array in parameters.items()}
-    if found != shapes:
-        differing = sorted(name for name in shapes.keys() | found.keys() if shapes.get(name) != found.get(name))
-        raise ValueError(f"The parameters are not those of {config}: {', '.join(differing[:5])} differ.")
+    check_tensors({name: array.shape for name, array in parameters.items()}, shapes, "The model to begin from")
     known = tokenizer.vocab_size
-    missing = [token for token in CHAT_TOKENS if token not in tokenizer.special_tokens]
-    grown = Tokenizer(tokenizer.merges, [*tokenizer.special_tokens, *missing])
+    grown = tokenizer.with_special_tokens(CHAT_TOKENS)
     # A model may have more rows than its tokenizer has ids.
     wider = replace(config, vocab_size=max(config.vocab_size, grown.vocab_size))
     random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(_VOCABULARY_STREAM,))))

@@ -130,7 +130,6 @@ GOOD = json.dumps({"messages": said("a", "b")}).encode()
         (GOOD.replace(b'"b"', rb'"\ud800"'), "line 1: Message 2 contains half of a surrogate pair"),
         (json.dumps({"messages": said("a")}).encode(), "line 1: The assistant says nothing"),
         (b"[" * 100_000, "line 1: not JSON"),
-        (b"\n", "holds no conversation"),
     ],
 )
 def test_files_that_are_wrong_name_the_line(tmp_path, data, words):

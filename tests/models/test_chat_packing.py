@@ -124,7 +124,7 @@ def test_a_neighbour_has_no_influence():
 def test_every_pass_takes_every_row_once_and_the_last_step_is_filled_up():
     texts = [(np.array([index, index], np.int32), np.array([5, 6], np.int32)) for index in range(7)]
     batches = PackedBatches(texts, batch_size=2, accumulate=2, context=2, seed=1)
-    assert (batches.row_count, batches.steps_per_pass) == (7, 2)
+    assert (batches.passes.count, batches.passes.steps) == (7, 2)
     passes = []
     for number in range(3):
         seen = []

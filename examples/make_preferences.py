@@ -1,0 +1,36 @@
+"""Make preference data of conversations: the answer given there is chosen, a worse one made of it rejected.
+
+    python examples/make_preferences.py out/gpt2-sft/train.jsonl --out out/preferences.jsonl
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+
+from models.chat.conversation import read_conversations
+from models.chat.pairs import made_pairs
+from models.files import replacing
+
+
+def main(arguments=None):
+    """Exit status: 0 done, 2 wrong use."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("conversations", nargs="+", help='JSONL, {"messages": [{"role", "content"}, ...]} a line')
+    parser.add_argument("--out", required=True, help="JSONL file to write")
+    parser.add_argument("--seed", type=int, default=0, help="decides all random choices (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    try:
+        conversations = [each for path in options.conversations for each in read_conversations(path)]
+        pairs = made_pairs(conversations, options.seed)
+        with replacing(options.out) as file:
+            file.writelines(f"{json.dumps(asdict(pair))}\n".encode() for pair in pairs)
+    except (ValueError, OSError) as error:
+        print(f"make_preferences.py: error: {error}", file=sys.stderr)
+        return 2
+    print(f"{len(pairs)} pairs of answers to {len(conversations)} conversations: {options.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""What the command lines of all kinds of training have in common."""
+
+import argparse
+import sys
+
+import euler_ir as ei
+from models.training.trainer import Diverged
+
+COMMON = ("steps", "batch_size", "context", "accumulate", "learning_rate", "dropout", "validate_every", "seed")
+"""Settings that `Parser.add_common` has options for."""
+
+
+class Parser(argparse.ArgumentParser):
+    """One line says what was wrong; options are not abbreviated."""
+
+    def __init__(self, doc):
+        super().__init__(description=doc.splitlines()[0], allow_abbrev=False)
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+    def add_common(self, out, learning_rate):
+        """Options of COMMON, of the folder of a run, by default `out`, and of the machine."""
+        self.add_argument("--steps", type=positive, help="optimiser steps")
+        self.add_argument("--batch-size", type=positive, help="rows a pass")
+        self.add_argument("--context", type=positive, help="tokens a row (default: the model's)")
+        self.add_argument("--accumulate", type=positive, help="passes a step (default: 1)")
+        self.add_argument("--learning-rate", type=float, help=f"peak learning rate (default: {learning_rate})")
+        self.add_argument("--dropout", type=float, help="dropout rate (default: 0)")
+        self.add_argument("--validate-every", type=positive, help="steps from one validation and checkpoint to the next")
+        self.add_argument("--seed", type=int, help="decides all random numbers (default: 0)")
+        self.add_argument("--out", default=out, help="folder of the run (default: %(default)s)")
+        self.add_argument("--resume", action="store_true", help="continue the run in --out")
+        self.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
+        self.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
+
+
+def positive(text):
+    """A number from the command line that is at least 1."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
+    return number
+
+
+def given(options, names):
+    """{name: value} of those settings that the user asked for."""
+    return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+
+
+def train(program, open_run, options):
+    """Open a run and train it: what a training program's `main` does after its arguments.
+
+    Exit status: 0 done, 1 training or writing failed, 2 wrong use, 128 + n stopped by signal n.
+    """
+    sys.stdout.reconfigure(errors="replace")
+    try:
+        run = open_run(options)
+    except (ValueError, OSError, ei.EulerError) as error:
+        print(f"{program}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("Stopped before the first step; there is nothing to resume.", file=sys.stderr)
+        return 130
+    print(run.task.description())
+    try:
+        stopped_by = run.train(options.steps)
+    except (Diverged, OSError, ei.EulerError) as error:
+        print(f"{program}: error: {error}", file=sys.stderr)
+        return 1
+    print(run.summary())
+    if stopped_by:
+        print(f"Stopped by {stopped_by.name}. Continue with: {sys.executable} {sys.argv[0]} --out {options.out} --resume")
+        return 128 + stopped_by
+    return 0
