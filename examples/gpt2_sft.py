@@ -31,7 +31,7 @@ def parse_arguments(arguments):
         help='JSONL, {"messages": [{"role", "content"}, ...]} a line (default: quiz and small talk of this repository)',
     )
     parser.add_argument("--train-on", choices=["all", "last"], help="turns of the assistant to learn (default: all)")
-    parser.add_argument("--show", type=positive, metavar="N", help="show N conversations, what is learned marked, and end")
+    parser.add_argument("--show", type=positive, metavar="N", help="print N conversations, what is learned marked")
     parser.add_common("out/gpt2-sft", "32 / width squared")
     options = parser.parse_args(arguments)
     if options.model is None and not options.resume:

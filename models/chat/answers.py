@@ -1,7 +1,8 @@
 """What a model answers, and how well it does."""
 
 from models.chat.conversation import END_OF_TURN, before_answer, render_prompt
-from models.generation.sampling import Sampler, Sampling
+from models.generation.sampler import Sampler
+from models.generation.sampling import Sampling
 
 LIKELIEST = Sampling(temperature=0)
 SHOWN = 3
@@ -22,12 +23,9 @@ class Answers:
         """
         prompt = render_prompt(messages, self._tokenizer)
         end = self._tokenizer.special_tokens[END_OF_TURN]
-        ids = []
-        for token_id in self._sampler.tokens(prompt, count, sampling, seed):
-            if token_id == end:
-                return self._tokenizer.decode(ids), True
-            ids.append(token_id)
-        return self._tokenizer.decode(ids), False
+        ids = list(self._sampler.tokens(prompt, count, sampling, seed, stop_ids={end}))
+        ended = ids[-1:] == [end]
+        return self._tokenizer.decode(ids[: len(ids) - ended]), ended
 
     def measure(self, conversations, count):
         """{"ended", "exact_match"}: shares of conversations in which the first answer ends within `count` tokens, and
@@ -39,11 +37,12 @@ class Answers:
             text, has_ended = self.answer(asked, count)
             ended += has_ended
             exact += has_ended and text == messages[len(asked)]["content"]
-        return {"ended": ended / len(conversations), "exact_match": exact / len(conversations)} if conversations else {}
+        total = len(conversations)
+        return {"ended": ended / total, "exact_match": exact / total} if total else {}
 
 
 def shown_answers(answers, prompts, count):
-    """The last messages of the first SHOWN of `prompts`, and answers of up to `count` tokens, as a person reads them."""
+    """What the first SHOWN of `prompts` ask, and answers of up to `count` tokens, as a person reads them."""
     lines = []
     for prompt in prompts[:SHOWN]:
         text, ended = answers.answer(prompt, count)

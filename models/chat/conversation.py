@@ -46,7 +46,7 @@ def render(conversation, tokenizer, train_on="all"):
 
 
 def render_prompt(messages, tokenizer):
-    """Ids after which a model says the assistant's next turn: `messages`, the last of the user, and the assistant's token.
+    """Ids after which a model says the assistant's next turn: `messages`, of which the user's is last, and its token.
 
     They are the first ids of `render` of the same messages and any answer. Raises ValueError as `render` does, and
     when the user has not spoken last.

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: a pretrained model learns to answer in conversations (Ouyang et al., arXiv:2203.02155, 3.5)."""
+"""Supervised fine-tuning: a pretrained model learns to answer (Ouyang et al., arXiv:2203.02155, 3.5)."""
 
 import json
 from dataclasses import asdict, dataclass, replace
@@ -105,7 +105,7 @@ class FineTuning(Task):
             f"{settings.batch_size * settings.accumulate} rows are {settings.steps / passes.steps:.1f} passes",
         ]
         if left_out := len(self._given) - len(self._texts):
-            lines.append(f"Left out: {left_out:,} conversations whose first answer ends after {settings.context} tokens.")
+            lines.append(f"Left out: {left_out:,} whose first answer ends after {settings.context} tokens.")
         if not self._validation:
             lines.append("Too few conversations to hold some back: validation loss is not available.")
         return "\n".join(lines)

@@ -75,9 +75,9 @@ _MADE_STREAM = 0x7061697273
 
 
 def made_pairs(conversations, seed=0):
-    """Pairs made of `conversations`: chosen is the first answer given there, rejected a worse one, of three kinds in turn:
+    """Pairs of answers: chosen is the first that is given in each of `conversations`, rejected a worse one.
 
-    the answer to another question (fluent and wrong), the right one broken off after at most half of its words, and the
+    The worse ones are of three kinds in turn: the answer to another question (fluent and wrong), the right one broken off after at most half of its words, and the
     right one whose last words are said again. No person has judged anything: they teach to keep to the question, to
     finish, and to end. A function of the seed; where an answer is too short for its kind, it is another question's.
     """

@@ -129,9 +129,10 @@ class PreferenceTuning(Task):
 
     def description(self):
         settings, training = self.settings, self._training
-        reference = "no reference" if settings.reference_free else "it is its own reference"
+        reference = "without a reference" if settings.reference_free else "which is also the reference"
         lines = [
-            f"{self.title}, from {settings.start_from} ({reference}): {self.config.build().parameter_count():,} parameters",
+            f"{self.title}: {self.config.build().parameter_count():,} parameters",
+            f"from {settings.start_from}, {reference}",
             f"{len(training.sides):,} pairs to learn from, {len(self._validation.sides):,} held back for validation; "
             f"{settings.steps} steps of {settings.batch_size * settings.accumulate} are "
             f"{settings.steps / self._passes.steps:.1f} passes",

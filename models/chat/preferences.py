@@ -18,7 +18,7 @@ class Preference:
     `loss` of a pair: "dpo", -log sigmoid(beta h), with a share `label_smoothing` of pairs taken for the wrong way round
     (Mitchell, 2023); "ipo", (h - 1 / (2 beta))^2, where log-probabilities are means over tokens, not sums (Azar et al.,
     arXiv:2310.12036); "hinge", max(0, 1 - beta h) (Zhao et al., arXiv:2305.10425). To it comes `sft_weight` times the
-    mean loss of the chosen answer's tokens, which keeps the chosen answer from becoming less likely along with the other.
+    mean loss of the chosen answer's tokens, which keeps it from becoming less likely along with the other.
     """
 
     loss: str = "dpo"

@@ -25,7 +25,7 @@ def weights_digest(arrays):
 
 
 def reference_log_probs(config, arrays, batches, batch_size, context, backend="cpu", threads=None):
-    """Log-probabilities, f32[pairs, 2], of the answers of `batches`, inputs of `reference_graph`, by a model's arrays."""
+    """What a model of these arrays thinks of the answers of `batches`: log-probabilities, f32[rows, 2]."""
     graph = reference_graph(config, batch_size, context)
     run, state = ei.compile(graph, backend=backend, threads=threads), ei.initial_state(graph)
     for name in state:

@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--accumulate", type=positive, help="passes a step (default: 1)")
         self.add_argument("--learning-rate", type=float, help=f"peak learning rate (default: {learning_rate})")
         self.add_argument("--dropout", type=float, help="dropout rate (default: 0)")
-        self.add_argument("--validate-every", type=positive, help="steps from one validation and checkpoint to the next")
+        self.add_argument("--validate-every", type=positive, help="steps between validations")
         self.add_argument("--seed", type=int, help="decides all random numbers (default: 0)")
         self.add_argument("--out", default=out, help="folder of the run (default: %(default)s)")
         self.add_argument("--resume", action="store_true", help="continue the run in --out")
@@ -69,6 +69,7 @@ def train(program, open_run, options):
         return 1
     print(run.summary())
     if stopped_by:
-        print(f"Stopped by {stopped_by.name}. Continue with: {sys.executable} {sys.argv[0]} --out {options.out} --resume")
+        command = f"{sys.executable} {sys.argv[0]} --out {options.out} --resume"
+        print(f"Stopped by {stopped_by.name}. Continue with: {command}")
         return 128 + stopped_by
     return 0

@@ -62,7 +62,8 @@ def test_a_prompt_is_the_beginning_and_every_answer_ends_once(small_tokenizer, c
             assert prompt == rendered.ids[: len(prompt)]
     end = tokenizer.special_tokens["<|end|>"]
     assert rendered.ids.count(end) == len(conversation)
-    assert sum(rendered.trained[place] for place, token in enumerate(rendered.ids) if token == end) == len(contents) // 2
+    trained = [token for token, is_trained in zip(rendered.ids, rendered.trained) if is_trained]
+    assert trained.count(end) == len(contents) // 2
     runs = "".join("x" if is_trained else " " for is_trained in rendered.trained).split()
     spoken = [message["content"] for message in conversation if message["role"] == "assistant"]
     assert [len(run) - 1 for run in runs] == [len(tokenizer.encode_ordinary(text)) for text in spoken]

@@ -77,7 +77,8 @@ def test_packing_keeps_every_text_once_and_no_row_overflows(lengths):
     assert (inputs["targets"][-1] == IGNORED_LABEL).all()
 
 
-TEXTS = [shifted(text(*contents)) for contents in (("A", "B"), ("to be", "or not", "?", "!"), ("x", ""), ("!" * 9, "yes"))]
+CONTENTS = ("A", "B"), ("to be", "or not", "?", "!"), ("x", ""), ("!" * 9, "yes")
+TEXTS = [shifted(text(*contents)) for contents in CONTENTS]
 
 
 def gradients_graph(objective, batch, context, config=CONFIG):
