@@ -77,9 +77,10 @@ _MADE_STREAM = 0x7061697273
 def made_pairs(conversations, seed=0):
     """Pairs of answers: chosen is the first that is given in each of `conversations`, rejected a worse one.
 
-    The worse ones are of three kinds in turn: the answer to another question (fluent and wrong), the right one broken off after at most half of its words, and the
-    right one whose last words are said again. No person has judged anything: they teach to keep to the question, to
-    finish, and to end. A function of the seed; where an answer is too short for its kind, it is another question's.
+    The worse ones are of three kinds in turn: the answer to another question (fluent and wrong), the right one broken
+    off after at most half of its words, and the right one whose last words are said again. No person has judged
+    anything: they teach to keep to the question, to finish, and to end. A function of the seed; where an answer is too
+    short for its kind, it is another question's.
     """
     random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(_MADE_STREAM,))))
     prompts = [before_answer(messages) for messages in conversations]
