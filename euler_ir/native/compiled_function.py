@@ -89,7 +89,8 @@ class Function:
         return "\n".join([*sorted(helpers), *texts.values()])
 
     def _translated(self, exported: bool) -> tuple[str, set[str], list[Function]]:
-        from euler_ir.native.translation import Translator, llvm_type, result_type
+        from euler_ir.native.expressions import llvm_type, result_type
+        from euler_ir.native.translation import Translator
 
         tree = ast.parse(textwrap.dedent(inspect.getsource(self._definition))).body[0]
         translator = Translator(self._outside, self._error)

@@ -45,6 +45,9 @@ class Pointer:
         return f"{'pointer' if self.writable else 'read_only'}({self.element})"
 
 
+Type = Integer | Pointer
+
+
 def pointer(element: Integer) -> Pointer:
     """Memory that may be read and written."""
     return Pointer(element, True)

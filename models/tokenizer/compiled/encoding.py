@@ -5,6 +5,8 @@ the number of its ids above the length, and up to four ids. A new piece takes th
 there the second, so the cache never grows; what it holds changes no result.
 """
 
+from itertools import accumulate
+
 import numpy as np
 
 from euler_ir.native import function, i32, i64, pointer, read_only, u32, u64
@@ -131,22 +133,29 @@ class Encoder:
 
     def encode(self, text, id_from_token):
         """The ids i32[tokens] of a text u8[bytes] in which some special tokens, {text: id}, have a meaning."""
-        return self.encode_runs(text, find_runs(text, id_from_token))
+        parts = shards(text, find_runs(text, id_from_token))
+        # No piece has more ids than bytes; four ids at a time are copied. Memory that is not written is never there.
+        rooms = [int((runs[:, 1] - runs[:, 0]).sum()) + len(runs) + CACHED_IDS for runs in parts]
+        ids, ends = np.empty(sum(rooms), np.int32), list(accumulate(rooms))
 
-    def encode_runs(self, text, runs):
-        """The ids i32[tokens] of runs i64[runs, 3] of a text u8[bytes]."""
-        parts = in_threads(lambda part: self._encode(text, part), shards(text, runs))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        def encoded(number):
+            return self._encode(text, parts[number], ids[ends[number] - rooms[number] : ends[number]])
 
-    def _encode(self, text, runs):
+        written = 0
+        for number, count in enumerate(in_threads(encoded, range(len(parts)))):
+            start = ends[number] - rooms[number]
+            ids[written : written + count] = ids[start : start + count]
+            written += count
+        ids.resize(written, refcheck=False)
+        return ids
+
+    def _encode(self, text, runs, ids):
+        """Write the ids of runs i64[runs, 3] and return their number."""
         try:
             cache = self._caches.pop()
         except IndexError:
             cache = _cache_lines(BUCKETS)
-        # No piece has more ids than bytes; four ids at a time are copied.
-        most = int((runs[:, 1] - runs[:, 0]).sum()) + len(runs) + CACHED_IDS
-        ids, state = np.empty(most, np.int32), np.zeros(3, np.int64)
-        found, needed = np.empty(LONGEST_SCAN, np.int64), LONGEST_SCAN
+        state, found, needed = np.zeros(3, np.int64), np.empty(LONGEST_SCAN, np.int64), LONGEST_SCAN
         while needed:
             longest, links, queue = needed, np.empty(2 * needed, np.uint32), np.empty(2 * needed, np.uint64)
             needed = encode_runs(
@@ -154,8 +163,7 @@ class Encoder:
                 len(self._merges) // 2 - 1, cache, found, links, queue, longest, ids, state
             )  # fmt: skip
         self._caches.append(cache)
-        ids.resize(state[WRITTEN], refcheck=False)
-        return ids
+        return int(state[WRITTEN])
 
 
 _BYTE_RANKS = np.array(ID_FROM_BYTE, np.int32)
