@@ -2,11 +2,14 @@
 
 import os
 import re
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
+from euler_ir.native import default_threads
 from models.data.token_files import token_file_writer
 from models.tokenizer.unicode_classes import SPACE, class_table
 
@@ -38,13 +41,25 @@ def encode_file(tokenizer, sources, destination, *, separator=None, allowed_spec
                 writer.append([tokenizer.special_tokens[separator]])
             line = 1
             with open(source, "rb") as file:
-                for block in text_blocks(file, special_tokens):
+                for block, ids in _encoded(tokenizer, text_blocks(file, special_tokens), permissions):
                     try:
-                        writer.append(tokenizer.encode_to_numpy(block, **permissions))
+                        writer.append(ids.result())
                     except ValueError as error:
                         raise ValueError(f"{source}, line {line} or after: {error}") from None
                     line += block.count(b"\n")
     return writer.count
+
+
+def _encoded(tokenizer, blocks, permissions):
+    """Yield (block, future of its ids) in order, while as many blocks as there are threads are being encoded."""
+    threads = default_threads()
+    with ThreadPoolExecutor(threads) as pool:
+        begun = deque()
+        for block in blocks:
+            begun.append((block, pool.submit(tokenizer.encode_to_numpy, block, **permissions)))
+            if len(begun) > threads:
+                yield begun.popleft()
+        yield from begun
 
 
 def text_blocks(file, special_tokens=()):

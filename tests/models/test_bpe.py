@@ -1,4 +1,3 @@
-import json
 import os
 import random
 import subprocess
@@ -11,16 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer as HuggingFaceTokenizer
-from tokenizers import models as hf_models
-from tokenizers import pre_tokenizers as hf_pre_tokenizers
-from tokenizers import trainers as hf_trainers
+from trainers import hugging_face_merges
 
 import models.tokenizer.bpe
 import models.tokenizer.pretokenize
 from models.tokenizer.bpe import StreamDecoder, Tokenizer
 from models.tokenizer.formats import load_tokenizer, save_tokenizer
-from models.tokenizer.gpt2_vocabulary import BYTE_FROM_ID, CHARACTER_FROM_ID, ID_FROM_BYTE
+from models.tokenizer.gpt2_vocabulary import BYTE_FROM_ID, ID_FROM_BYTE
 from models.tokenizer.pretokenize import pieces, text_from
 from models.tokenizer.training import learn_merges
 from models.tokenizer.unicode_classes import LETTER, NUMBER, OTHER, SPACE, class_table
@@ -294,43 +290,25 @@ def test_bad_special_tokens_are_refused(specials):
 # --- Training ---
 
 
-def _hugging_face_merges(text, vocab_size):
-    """Merges as id pairs learned by the tokenizers library from one document."""
-    trainer = hf_trainers.BpeTrainer(
-        vocab_size=vocab_size - 1,
-        initial_alphabet=hf_pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer = HuggingFaceTokenizer(hf_models.BPE())
-    tokenizer.pre_tokenizer = hf_pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.train_from_iterator([text], trainer)
-    ids = {character: token_id for token_id, character in enumerate(CHARACTER_FROM_ID)}
-    merges = []
-    for left, right in json.loads(tokenizer.to_str())["model"]["merges"]:
-        merges.append((ids[left], ids[right]))
-        ids[left + right] = len(ids)
-    return merges
-
-
 @pytest.mark.parametrize(
     "text",
     ["zy ab", "bbb aaa dddd cccc", "aaaa aaa aaaaaaa", "ab", "", "   ", "abcabdabe" * 3, "ÿa éb 你好你好 ÿa"],
 )
 def test_ties_and_short_texts_train_as_in_hugging_face(text):
-    assert Tokenizer.train(text, 300).merges == _hugging_face_merges(text, 300)
+    assert Tokenizer.train(text, 300).merges == hugging_face_merges(text, 300)
 
 
 def test_random_texts_train_as_in_hugging_face():
     source = random.Random(5)
     for _ in range(100):
         text = "".join(source.choices("aab  c\n'é", k=200))
-        assert Tokenizer.train(text, 340).merges == _hugging_face_merges(text, 340), repr(text)
+        assert Tokenizer.train(text, 340).merges == hugging_face_merges(text, 340), repr(text)
 
 
 def test_corpus_trains_as_in_hugging_face(corpus):
     tokenizer = Tokenizer.train(corpus, 8192)
     assert tokenizer.vocab_size == 8192
-    assert tokenizer.merges == _hugging_face_merges(corpus, 8192)
+    assert tokenizer.merges == hugging_face_merges(corpus, 8192)
 
 
 def _count_pairs_naively(words):

@@ -29,6 +29,7 @@ RECORDS = pointer(u32)
 HEADER = 3
 """Numbers before a word's symbols."""
 BYTE_PAIRS = 1 << 16
+FIRST_SLOTS = 4 * BYTE_PAIRS
 WORDS_AHEAD = 8
 """Words whose memory is on its way while one is visited."""
 MOST_RECORDS = 1 << 32
@@ -286,7 +287,7 @@ def learn_merges(pieces, ends, counts, limit, ids_from_byte):
     state = np.zeros(6, np.int64)
     state[RECORDS_USED] = used
     tokens = 256 + limit
-    slots = 1 << 18
+    slots = FIRST_SLOTS
     table, heap = np.zeros(slots * SLOT_WORDS, np.int64), np.empty(slots, np.int64)
     add_byte_pairs(byte_counts, firsts, table, slots - 1, heap, state)
     before, after = np.zeros(tokens * NEIGHBOUR, np.int64), np.zeros(tokens * NEIGHBOUR, np.int64)
