@@ -130,14 +130,14 @@ def look_sensitivity(subject, options, console):
     examples = ids.reshape(options.examples, length + 1)
     found = sensitivity(subject, examples)
     console.print(f"{found.examples} examples of {length} tokens, loss {found.loss:.4f} nats per token\n")
-    columns = (">weights", ">sum |g|", ">sum |g w|", ">sum g w", ">Fisher", ">Fisher / weight", "")
+    columns = (">weights", ">sum |g|", ">sum |g w|", ">sum g w", ">Fisher", ">a weight", "")
 
     def show(title, first, groups):
         rows = [(name, *found.row(names)) for name, names in groups]
         largest = max((row[3] for row in rows), default=0.0)
         shown = tables.table(title, first, *columns)
         for name, count, g, product, signed, fisher in rows:
-            numbers = f"{count:,.0f}", f"{g:.4f}", f"{product:.5f}", f"{signed:+.5f}", f"{fisher:.3e}"
+            numbers = f"{count:,.0f}", f"{g:.4g}", f"{product:.4g}", f"{signed:+.4f}", f"{fisher:.2e}"
             shown.add_row(name, *numbers, f"{fisher / count:.2e}", tables.share_bar(product, largest))
         console.print(shown)
 
@@ -243,10 +243,8 @@ def look_attention(subject, options, console):
         raise ValueError("--layer and --head belong together, such as --layer h.0.attn --head 2.")
     if options.layer is not None:
         return show_head(subject, options, console)
-    shown = tables.table("where heads look, in random tokens repeated once", "attention", ">head")
-    for kind in ("previous token", "same token", "induction"):
-        shown.add_column(kind, justify="right")
-        shown.add_column("")
+    columns = "attention", ">head", ">previous token", "", ">same token", "", ">induction", ""
+    shown = tables.table("where heads look, in random tokens repeated once", *columns)
     for path, scores in head_scores(subject, repeated_tokens(subject)).items():
         for head, row in enumerate(zip(scores.previous, scores.same, scores.induction)):
             cells = [cell for score in row for cell in (f"{score:.3f}", tables.share_bar(score))]

@@ -97,12 +97,12 @@ def show(out, presets, corpus_share, console):
     probed = {preset: read_metrics(out / preset / "probes.jsonl") for preset in presets}
     sizes = {preset: f"{preset}, {PRESETS[preset].build().parameter_count():,} weights" for preset in presets}
     for level in LEVELS:
-        shown = tables.table(f"first step from which on it is {level} or more", "", *(f">{sizes[p]}" for p in presets))
+        shown = tables.table(f"first step from which on it is {level} or more", "measure", *(f">{sizes[p]}" for p in presets))
         for name in curves(probed[presets[0]]):
             reached = [first_reached(*curves(probed[preset])[name], level) for preset in presets]
             shown.add_row(name, *("-" if step is None else f"{step:,}" for step in reached))
         console.print(shown, "")
-    shown = tables.table("at the end", "", *(f">{sizes[p]}" for p in presets))
+    shown = tables.table("at the end", "measure", *(f">{sizes[p]}" for p in presets))
     for name in curves(probed[presets[0]]):
         shown.add_row(name, *(f"{curves(probed[preset])[name][1][-1]:.3f}" for preset in presets))
     shares = [probed[preset][-1]["known_speakers"] for preset in presets]

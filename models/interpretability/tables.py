@@ -42,12 +42,17 @@ def write_page(console, path, title):
 
 
 def table(title, *columns):
-    """An empty table. A column is its heading; one that begins with `>` is of numbers, which keep their width."""
+    """An empty table. A column is its heading: one that begins with `>` is of numbers, one without any is of bars.
+
+    On a narrow screen bars become shorter, and the last column is written on several lines.
+    """
     made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
-        is_number = column.startswith(">")
-        options = {"justify": "right", "no_wrap": True} if is_number else {"overflow": "fold"}
-        made.add_column(column.removeprefix(">"), **options)
+        gives_way = not column or column is columns[-1]
+        # A number that is cut must be seen to be.
+        kind = {"justify": "right", "overflow": "ellipsis"} if column.startswith(">") else {"overflow": "fold"}
+        width = None if column else BAR
+        made.add_column(column.removeprefix(">"), no_wrap=not gives_way, max_width=width, **kind)
     return made
 
 
@@ -56,14 +61,14 @@ def signed_bar(number, largest):
     if not (math.isfinite(number) and largest > 0):
         return Text("")
     share = max(-1.0, min(1.0, number / largest))
-    return Bar(2, 1 + min(share, 0), 1 + max(share, 0), width=BAR, color="blue" if share > 0 else "red")
+    return Bar(2, 1 + min(share, 0), 1 + max(share, 0), color="blue" if share > 0 else "red")
 
 
 def share_bar(number, largest=1.0):
     """A bar from the left for a number of 0 or more."""
     if not (math.isfinite(number) and largest > 0):
         return Text("")
-    return Bar(1, 0, min(1.0, number / largest), width=BAR, color="blue")
+    return Bar(1, 0, min(1.0, number / largest), color="blue")
 
 
 def tokens_with_scores(subject, ids, scores):
