@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+import models
 from models.tokenizer.bpe import Tokenizer
 from models.tokenizer.characters import CharacterTokenizer
 from models.tokenizer.files import encode_file
@@ -21,7 +22,7 @@ from models.tokenizer.formats import FORMATS, load_tokenizer, save_tokenizer
 from models.tokenizer.pretokenize import bytes_of, pieces, text_from
 from models.tokenizer.special_tokens import END_OF_TEXT, split_at
 
-SHAKESPEARE = Path(__file__).resolve().parents[1] / "models" / "corpora" / "shakespeare.txt"
+SHAKESPEARE = Path(models.__file__).parent / "corpora" / "shakespeare.txt"
 SHAKESPEARE_VOCABULARY = 512
 COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_green", "black on bright_magenta")
 SPECIAL = {

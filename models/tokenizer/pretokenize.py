@@ -79,6 +79,8 @@ def piece_starts(code_points):
 def _cut_contractions(code_points, starts):
     """Make 's 't 'm 'd 're 've 'll pieces of their own wherever a piece starts at the apostrophe."""
     apostrophes = np.flatnonzero((code_points == ord("'")) & starts)
+    if not len(apostrophes):
+        return
     padded = np.append(code_points, [0, 0])
     first, second = padded[apostrophes + 1], padded[apostrophes + 2]
     short = np.isin(first, SHORT_CONTRACTIONS)

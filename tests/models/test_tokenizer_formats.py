@@ -3,6 +3,9 @@
 import base64
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import tiktoken
@@ -203,6 +206,22 @@ def test_text_formats_hold_only_line_feeds_and_utf8_under_any_locale(tmp_path, f
     for path in tmp_path.iterdir():
         data = path.read_bytes()
         assert b"\r" not in data and data.decode("utf-8")
+
+
+def test_a_locale_that_is_not_utf8_changes_nothing(tmp_path):
+    program = (
+        "from models.tokenizer.bpe import Tokenizer; from models.tokenizer.formats import *;"
+        "tokenizer = Tokenizer.train('n\\xe9 ' * 9, 260, ['\\xe9\\u4f60']);"
+        "paths = {'native': 'a.json', 'huggingface': 'b.json', 'gpt2': '.', 'tiktoken': 'c.tiktoken'};"
+        "[save_tokenizer(tokenizer, path, format) for format, path in paths.items()];"
+        "loaded = [load_tokenizer(path, tokenizer.special_tokens, 'gpt2') for path in paths.values()];"
+        "print({other.fingerprint for other in loaded} == {tokenizer.fingerprint})"
+    )
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment = {**os.environ, **locale, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-X", "warn_default_encoding", "-W", "error::EncodingWarning", "-c", program]
+    finished = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, encoding="utf-8")
+    assert (finished.stdout, finished.stderr) == ("True\n", "")
 
 
 def test_what_a_format_cannot_hold_is_refused(tmp_path):
