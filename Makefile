@@ -1,4 +1,7 @@
 # make train          install, train the nano GPT-2 on the Shakespeare of this repository, and sample from it
+# make sft            teach that model to answer, from the dialogue corpora of this repository
+# make dpo            tune it on pairs of answers of which one is better
+# make chat           talk with it (ARGS='--prompt "..."' for one answer); fine-tunes first if that was not done
 # make test           the tests that every change must pass
 # make test-slow      the longer ones
 # make test-threads   all quick tests with 1, 2 and 3 worker threads
@@ -9,16 +12,36 @@
 
 PYTHON ?= python3
 OUT ?= out/gpt2-nano
+SFT = $(OUT)-sft
+DPO = $(OUT)-dpo
 ARGS ?=
 PROMPT ?= KING
 MINUTES ?= 5
 
-.PHONY: train test test-slow test-threads fuzz faults check benchmarks
+.PHONY: train sft dpo chat test test-slow test-threads fuzz faults check benchmarks
 
 # A run that is there already is continued; to train anew, give another OUT.
 train: .venv/installed
 	.venv/bin/python examples/gpt2_train.py --out '$(OUT)' $(if $(wildcard $(OUT)/latest.safetensors),--resume) $(ARGS)
 	.venv/bin/python examples/gpt2_sample.py '$(OUT)/best.safetensors' --prompt '$(PROMPT)'
+
+# What was learned by heart is in the latest checkpoint; the best one, by the loss of new answers, is from before that.
+sft: .venv/installed
+	@test -e '$(OUT)/best.safetensors' || { echo 'There is no $(OUT)/best.safetensors to start from. Run: make train'; exit 2; }
+	.venv/bin/python examples/gpt2_sft.py '$(OUT)/best.safetensors' --out '$(SFT)' \
+	  $(if $(wildcard $(SFT)/latest.safetensors),--resume) $(ARGS)
+
+dpo: .venv/installed
+	@test -e '$(SFT)/latest.safetensors' || { echo 'There is no $(SFT)/latest.safetensors to start from. Run: make sft'; exit 2; }
+	test -e '$(SFT)/preferences.jsonl' || \
+	  .venv/bin/python examples/make_preferences.py '$(SFT)/train.jsonl' --out '$(SFT)/preferences.jsonl'
+	.venv/bin/python examples/gpt2_dpo.py '$(SFT)/latest.safetensors' --pairs '$(SFT)/preferences.jsonl' --out '$(DPO)' \
+	  $(if $(wildcard $(DPO)/latest.safetensors),--resume) $(ARGS)
+
+chat: .venv/installed
+	@test -e '$(SFT)/latest.safetensors' || $(MAKE) sft ARGS=
+	model='$(DPO)/best.safetensors'; test -e "$$model" || model='$(SFT)/latest.safetensors'; \
+	  .venv/bin/python examples/gpt2_chat.py "$$model" $(ARGS)
 
 test: .venv/installed-test
 	.venv/bin/python -m pytest -q -n auto -m "not slow"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from models.chat.answers import Answers, shown_answers
 from models.chat.conversation import before_answer, read_conversations, render
-from models.chat.packing import PackedBatches, filled, fitting, next_trained_token, pack
+from models.chat.packing import PackedBatches, all_filled, fitting, next_trained_token
 from models.chat.vocabulary import with_chat_tokens
 from models.data.split import split_by_question
 from models.files import replacing
@@ -61,10 +61,7 @@ class FineTuning(Task):
         self._texts = self._fitting(training)
         shape = settings.batch_size, settings.context
         self._batches = PackedBatches(self._texts, shape[0], settings.accumulate, settings.context, settings.seed)
-        held_out = self._fitting(validation)
-        rows = pack(held_out, settings.context)
-        parts = [rows[start : start + shape[0]] for start in range(0, len(rows), shape[0])]
-        batches = [filled(held_out, part, *shape) for part in parts]
+        batches = all_filled(self._fitting(validation), *shape)
         self._held_out = HeldOut(config, *shape, next_trained_token, batches, backend, threads)
         self._answers = None
 

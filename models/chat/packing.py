@@ -71,6 +71,13 @@ def filled(texts, rows, batch_size, context):
     return {"tokens": tokens, "targets": targets, "positions": positions}
 
 
+def all_filled(texts, batch_size, context):
+    """Inputs of `next_trained_token` that hold each of `texts` once, a list."""
+    rows = pack(texts, context)
+    starts = range(0, len(rows), batch_size)
+    return [filled(texts, rows[start : start + batch_size], batch_size, context) for start in starts]
+
+
 class PackedBatches:
     """Batches of packed `texts`, pairs (tokens, targets), in the order of `passes` over their rows.
 

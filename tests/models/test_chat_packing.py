@@ -12,11 +12,15 @@ from models.chat.packing import PackedBatches, filled, fitting, next_trained_tok
 from models.data.batches import IGNORED_LABEL
 from models.gpt2 import GPT2Config
 from models.language_model import evaluation_graph, next_token, train_graph
+from models.nanoeuler import NanoEulerConfig
 from models.tokenizer.bpe import Tokenizer
 
 BYTES = Tokenizer([], ["<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>"])
 USER, ASSISTANT, END = 257, 258, 260
 CONFIG = GPT2Config(BYTES.vocab_size, 24, layers=2, heads=2, width=8)
+NANOEULER = NanoEulerConfig(
+    vocab_size=BYTES.vocab_size, context=24, layers=2, heads=4, key_heads=2, head_width=4, width=8, mlp_width=12
+)
 _ = IGNORED_LABEL  # for tables of targets
 
 
@@ -83,24 +87,28 @@ TEXTS = [shifted(text(*contents)) for contents in CONTENTS]
 
 def gradients_graph(objective, batch, context, config=CONFIG):
     with ei.Graph("gradients") as graph:
-        total, count, _ = objective(config, batch, context, training=True)
+        total, count, _ = objective(config, batch, context, training=False)
         by = optim.gradients(total)
         ei.output(loss=total, count=count, **{p.op.attributes["name"].replace(".", "_"): g for p, g in by.items()})
     return graph
 
 
-@pytest.mark.parametrize("backend", ["reference", "cpu"])
-def test_packed_loss_and_gradients_are_the_sums_of_each_alone(backend):
+@pytest.mark.parametrize(
+    "config, backend",
+    [(CONFIG, "reference"), (CONFIG, "cpu"), (NANOEULER, "reference")],
+    ids=["gpt2", "gpt2-cpu", "nanoeuler"],
+)
+def test_packed_loss_and_gradients_are_the_sums_of_each_alone(config, backend):
     rows = pack(TEXTS, 24)
     assert any(len(row) > 1 for row in rows)
-    graph = gradients_graph(next_trained_token, len(rows) + 1, 24)
+    graph = gradients_graph(next_trained_token, len(rows) + 1, 24, config)
     state = ei.initial_state(graph, seed=2)
     for name in state:  # LayerNorm's ones and zeros would hide what is not read
         state[name] = np.random.default_rng(len(name)).normal(0, 0.3, state[name].shape).astype(np.float32)
     packed = ei.compile(graph, backend=backend)(state, **filled(TEXTS, rows, len(rows) + 1, 24))
     sums = {}
     for tokens, targets in TEXTS:
-        alone = gradients_graph(next_token, 1, len(tokens))
+        alone = gradients_graph(next_token, 1, len(tokens), config)
         found = ei.compile(alone, backend=backend)(state, tokens=tokens[None], targets=targets[None])
         for name, value in found.items():
             sums[name] = sums.get(name, 0) + np.asarray(value, np.float64)
