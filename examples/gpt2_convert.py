@@ -42,7 +42,7 @@ def import_folder(options):
 
 def export_checkpoint(options):
     checkpoint = Checkpoint.load(options.checkpoint)
-    if not isinstance(checkpoint.config, GPT2Config):
+    if type(checkpoint.config) is not GPT2Config:
         raise ValueError(f"{options.checkpoint} holds a {checkpoint.config.architecture}. Only a GPT-2 is written so.")
     tokenizer = None if options.without_tokenizer else checkpoint.tokenizer
     write_gpt2(options.folder, checkpoint.config, checkpoint.arrays, tokenizer)

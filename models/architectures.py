@@ -3,10 +3,11 @@
 from dataclasses import asdict
 
 from models import gpt2, nanoeuler
+from models.euler_view import EulerViewConfig
 from models.gpt2 import GPT2Config
 from models.nanoeuler import NanoEulerConfig
 
-ARCHITECTURES = {config.architecture: config for config in (GPT2Config, NanoEulerConfig)}
+ARCHITECTURES = {config.architecture: config for config in (GPT2Config, NanoEulerConfig, EulerViewConfig)}
 PRESETS = {**gpt2.PRESETS, **nanoeuler.PRESETS}
 
 

@@ -119,17 +119,28 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x, sequence, randomness=()):
-        x = x + self.dropout(self.attn(self.ln_1(x), sequence), *randomness)
-        return x + self.dropout(self.mlp(self.ln_2(x)), *randomness)
+        x = x + self.attended(x, sequence, randomness)
+        return x + self.transformed(x, randomness)
+
+    def attended(self, x, sequence, randomness):
+        """What attention adds to `x`."""
+        return self.dropout(self.attn(self.ln_1(x), sequence), *randomness)
+
+    def transformed(self, x, randomness):
+        """What the MLP adds to `x`."""
+        return self.dropout(self.mlp(self.ln_2(x)), *randomness)
 
 
 class GPT2(LanguageModel):
-    """The language model; its head is the token embedding, transposed, or a table of the same shape."""
+    """The language model; its head is the token embedding, transposed, or a table of the same shape.
 
-    def __init__(self, config):
+    A kind of its own gives `blocks`, modules that are called as `Block` is, and the order in which tokens pass them.
+    """
+
+    def __init__(self, config, blocks=None):
         self.wte = nn.Embedding(config.vocab_size, config.width, ei.initializers.Normal(0.02))
         self.wpe = nn.Embedding(config.context, config.width, ei.initializers.Normal(0.02))
-        self.h = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
+        self.h = nn.ModuleList(blocks or (Block(config, layer) for layer in range(config.layers)))
         self.ln_f = _layer_norm(config)
         self.lm_head = self.wte if config.tied_head else nn.Embedding(config.vocab_size, config.width)
         self.dropout = nn.Dropout(config.dropout)
@@ -138,9 +149,13 @@ class GPT2(LanguageModel):
         x = self.wte(tokens)
         x = x + sequence.at_positions(self.wpe.weight.value)
         x = self.dropout(x, *randomness)
-        for block in self.h:
+        for block in self.in_order():
             x = block(x, sequence, randomness)
         return self.ln_f(x)
+
+    def in_order(self):
+        """The blocks in the order in which tokens pass through them."""
+        return self.h
 
     def logits(self, features):
         return ei.matmul(features, self.lm_head.weight.value, transpose_right=True)
