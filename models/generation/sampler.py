@@ -2,10 +2,12 @@
 
 import numpy as np
 
+import euler_ir as ei
 from models.generation.predictor import Predictor
 from models.generation.reader import Reader
 from models.generation.sampling import Sampling, distribution, draw
 from models.generation.stopping import TextStream
+from models.language_model import evaluation_graph
 
 
 class Sampler:
@@ -14,8 +16,15 @@ class Sampler:
     def __init__(self, config, state, tokenizer, weights=None, backend="cpu", threads=None):
         # A model may have more ids than its tokenizer; those stand for nothing.
         self._vocab_size = min(config.vocab_size, tokenizer.vocab_size)
-        self._tokenizer = tokenizer
+        self.tokenizer, self.context = tokenizer, config.context
         self._predictor = Predictor(config, state, weights, backend, threads)
+
+    @classmethod
+    def of_checkpoint(cls, checkpoint, weights=None, backend="cpu", threads=None):
+        """A sampler with the parameters of a `Checkpoint`. Raises ValueError when they are not its model's."""
+        state = ei.initial_state(evaluation_graph(checkpoint.config, 1, 1))
+        checkpoint.restore_parameters(state)
+        return cls(checkpoint.config, state, checkpoint.tokenizer, weights, backend, threads)
 
     def reader(self):
         """A `Reader` of one text, for `tokens`."""
@@ -45,9 +54,9 @@ class Sampler:
 
         Prompt number n has the seed `seed` + n: it is continued as it would be by itself.
         """
-        streams = [TextStream(self._tokenizer, stop) for _ in prompts]
+        streams = [TextStream(self.tokenizer, stop) for _ in prompts]
         rows = [
-            self._row(number, self._tokenizer.encode_ordinary(prompt), sampling, seed + number)
+            self._row(number, self.tokenizer.encode_ordinary(prompt), sampling, seed + number)
             for number, prompt in enumerate(prompts)
         ]
         for row, token_id in self._grow(rows, count, Reader(self._predictor, len(rows))):
@@ -65,7 +74,7 @@ class Sampler:
             raise ValueError("The prompt is empty. Give at least one character to continue.")
         if unknown := [token_id for token_id in ids if not 0 <= token_id < self._vocab_size]:
             raise ValueError(f"Token id {unknown[0]} of the prompt is not among the model's {self._vocab_size} ids.")
-        return _Row(number, ids, sampling, seed, {self._tokenizer.end_of_text_id} if stop_ids is None else stop_ids)
+        return _Row(number, ids, sampling, seed, {self.tokenizer.end_of_text_id} if stop_ids is None else stop_ids)
 
     def _grow(self, rows, count, reader):
         """Yield (row, new id) for each of `rows` in turn, until each has `count` new ids or is ended."""

@@ -46,6 +46,18 @@ def test_sampling_from_a_checkpoint(checkpoint_file):
     assert first.stdout == again.stdout != other.stdout
 
 
+def test_sampling_several_texts(checkpoint_file):
+    """One after the other, each as it is by itself with the seed that falls to it."""
+    flags = ["--tokens", 9, "--repetition-penalty", "1.2", "--stop", "\\n", "--stop", "e"]
+    finished = run("gpt2_sample.py", checkpoint_file, "--prompt", "né ", "--prompt", "a", "--count", 2, *flags)
+    assert finished.returncode == 0, finished.stderr
+    alone = run("gpt2_sample.py", checkpoint_file, "--prompt", "a", "--seed", 3, *flags).stdout
+    texts = finished.stdout.removesuffix("\n").split("\n---\n")
+    assert [text[:1] for text in texts] == ["n", "n", "a", "a"]
+    assert f"{texts[3]}\n" == alone
+    assert run("gpt2_sample.py", checkpoint_file, "--count", 0).returncode == 2
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
