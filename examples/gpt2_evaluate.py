@@ -33,14 +33,15 @@ def main(arguments=None):
         context = checkpoint.settings.get("context", config.context)
         for weights in (None, "bf16", "i8"):
             kept = quantized_state(graph, state, weights) if weights else state
-            evaluation = Evaluation(
-                config, tokenizer, tokens, BATCH_SIZE, context, weights=weights, threads=options.threads
-            )
-            found = evaluation.of(kept)
+            evaluation = Evaluation(config, tokenizer, BATCH_SIZE, context, weights=weights, threads=options.threads)
+            found = evaluation.of(kept, [tokens])
             if found is None:
                 raise ValueError(f"{options.text} is too short: its last tenth holds less than two tokens.")
             size = sum(kept[name].nbytes for name in kept)
-            print(f"{weights or 'f32':4}  {size / 2**20:8.2f} MiB  loss {found[0]:.4f}, {found[1]:.4f} bits a byte")
+            print(
+                f"{weights or 'f32':4}  {size / 2**20:8.2f} MiB  loss {found.loss:.4f}, "
+                f"{found.bits_per_byte:.4f} bits a byte, perplexity {found.perplexity:.2f}"
+            )
     except (ValueError, OSError, ei.EulerError) as error:
         print(f"gpt2_evaluate.py: error: {error}", file=sys.stderr)
         return 2

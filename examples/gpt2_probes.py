@@ -12,6 +12,7 @@ from pathlib import Path
 import euler_ir as ei
 from models.architectures import PRESETS
 from models.data.corpus import read_corpus, split_corpus
+from models.data.prepared import TOKEN_FILES
 from models.data.token_files import read_token_file
 from models.interpretability import tables
 from models.interpretability.diary import Diary
@@ -19,7 +20,7 @@ from models.interpretability.emergence import curves, draw, first_reached
 from models.interpretability.probes import ProbeLog, speaker_lines, speaker_probes
 from models.training.folder import RunFolder
 from models.training.metrics import read_metrics
-from models.training.pretraining import TOKEN_FILES, resume_pretraining, start_pretraining
+from models.training.pretraining import resume_pretraining, start_pretraining
 from models.training.settings import PretrainingSettings
 from models.training.trainer import Diverged
 

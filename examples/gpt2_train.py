@@ -9,15 +9,19 @@ import sys
 from pathlib import Path
 
 import euler_ir as ei
+from euler_ir.optim import SCHEDULES
 from models.architectures import PRESETS
+from models.language_model import OPTIMIZERS
+from models.training.memory import parse_size
 from models.training.pretraining import resume_pretraining, start_pretraining
 from models.training.settings import PretrainingSettings
 from models.training.trainer import Diverged
 
 SHAKESPEARE = Path(__file__).resolve().parents[1] / "models" / "corpora" / "shakespeare.txt"
 SETTINGS = (
-    *("corpus", "preset", "steps", "batch_size", "context", "accumulate"),
-    *("vocab_size", "learning_rate", "dropout", "validate_every", "seed"),
+    *("corpus", "across_documents", "tokenizer", "vocab_size", "init_from", "preset", "context", "dropout", "seed"),
+    *("steps", "batch_size", "accumulate", "optimizer", "learning_rate", "final_learning_rate", "warmup", "schedule"),
+    *("validate_every", "patience", "keep", "on_nonfinite"),
 )
 
 
@@ -35,21 +39,47 @@ def positive(text):
 def parse_arguments(arguments):
     defaults = PretrainingSettings.for_preset(str(SHAKESPEARE))
     parser = Parser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--corpus", help="UTF-8 text to learn from (default: the Shakespeare of this repository)")
-    parser.add_argument("--preset", choices=PRESETS, help="size of the model (default: nano)")
-    parser.add_argument("--steps", type=positive, help=f"optimiser steps (default: {defaults.steps})")
-    parser.add_argument("--batch-size", type=positive, help=f"windows a pass (default: {defaults.batch_size})")
-    parser.add_argument("--context", type=positive, help="tokens a window (default: the preset's)")
-    parser.add_argument("--accumulate", type=positive, help="passes a step (default: 1)")
-    parser.add_argument("--vocab-size", type=positive, help=f"ids of the tokenizer (default: {defaults.vocab_size})")
-    parser.add_argument("--learning-rate", type=float, help="peak learning rate (default: the preset's)")
-    parser.add_argument("--dropout", type=float, help=f"dropout rate (default: {defaults.dropout:g})")
-    parser.add_argument("--validate-every", type=positive, help="steps from one validation and checkpoint to the next")
-    parser.add_argument("--seed", type=int, help=f"decides all random numbers (default: {defaults.seed})")
-    parser.add_argument("--out", default="out/gpt2", help="folder of the run (default: %(default)s)")
-    parser.add_argument("--resume", action="store_true", help="continue the run in --out")
-    parser.add_argument("--device", choices=["cpu", "cuda", "reference"], default="cpu", help="default: %(default)s")
-    parser.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
+
+    data = parser.add_argument_group("what it learns from")
+    data.add_argument(
+        "--corpus",
+        action="append",
+        nargs="+",
+        metavar="FILE[:WEIGHT]",
+        help="a source: UTF-8 texts, token files, a folder of these, or a quoted pattern; again for each further source, "
+        "which gets its weight's share of the windows (default: the Shakespeare of this repository)",
+    )
+    data.add_argument("--across-documents", action="store_true", default=None, help="windows run on over <|endoftext|>")
+    data.add_argument("--tokenizer", help="'bpe' or 'characters', trained on the corpus, or a file (default: bpe)")
+    data.add_argument("--vocab-size", type=positive, help=f"ids of a trained bpe (default: {defaults.vocab_size})")
+
+    model = parser.add_argument_group("the model")
+    model.add_argument("--preset", choices=PRESETS, help="size of the model (default: nano)")
+    model.add_argument("--init-from", metavar="CHECKPOINT", help="begin with these weights, sizes and tokenizer")
+    model.add_argument("--context", type=positive, help="tokens a window (default: the preset's)")
+    model.add_argument("--dropout", type=float, help=f"dropout rate (default: {defaults.dropout:g})")
+    model.add_argument("--seed", type=int, help=f"decides all random numbers (default: {defaults.seed})")
+
+    steps = parser.add_argument_group("how it learns")
+    steps.add_argument("--steps", type=positive, help=f"optimiser steps (default: {defaults.steps})")
+    steps.add_argument("--batch-size", type=positive, help=f"windows a pass (default: {defaults.batch_size})")
+    steps.add_argument("--accumulate", type=positive, help="passes a step (default: 1)")
+    steps.add_argument("--memory-budget", metavar="SIZE", help="split a step to fit into 2GB, or auto: what is free now")
+    steps.add_argument("--optimizer", choices=OPTIMIZERS, help=f"default: {defaults.optimizer}")
+    steps.add_argument("--learning-rate", type=float, help="peak learning rate (default: the preset's)")
+    steps.add_argument("--final-learning-rate", type=float, help="where it ends (default: a tenth of the peak)")
+    steps.add_argument("--warmup", type=int, help="steps up to the peak (default: 100, or a tenth of the steps)")
+    steps.add_argument("--schedule", choices=SCHEDULES, help=f"from the peak down (default: {defaults.schedule})")
+
+    run = parser.add_argument_group("the run")
+    run.add_argument("--out", default="out/gpt2", help="folder of the run (default: %(default)s)")
+    run.add_argument("--resume", action="store_true", help="continue the run in --out")
+    run.add_argument("--validate-every", type=positive, help="steps from one validation and checkpoint to the next")
+    run.add_argument("--patience", type=int, help="end after as many validations without a new best (default: never)")
+    run.add_argument("--keep", type=int, help="checkpoints kept by their step, beside latest and best (default: 0)")
+    run.add_argument("--on-nonfinite", choices=["stop", "skip"], help="a step with NaN or infinity (default: stop)")
+    run.add_argument("--device", choices=["cpu", "cuda", "reference"], default="cpu", help="default: %(default)s")
+    run.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
     options = parser.parse_args(arguments)
     if options.device == "cuda":
         parser.error("argument --device: there is no CUDA backend in this version; run with --device cpu")
@@ -58,10 +88,11 @@ def parse_arguments(arguments):
 
 def open_run(options):
     given = {name: getattr(options, name) for name in SETTINGS if getattr(options, name) is not None}
+    budget = parse_size(options.memory_budget) if options.memory_budget else None
     if options.resume:
-        return resume_pretraining(options.out, given, options.device, options.threads)
+        return resume_pretraining(options.out, given, options.device, options.threads, budget)
     settings = PretrainingSettings.for_preset(**{"corpus": str(SHAKESPEARE), **given})
-    return start_pretraining(options.out, settings, options.device, options.threads)
+    return start_pretraining(options.out, settings, options.device, options.threads, budget)
 
 
 def main(arguments=None):

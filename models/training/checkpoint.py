@@ -6,7 +6,7 @@ document, `checkpoint`, with everything else and a SHA-256 of it all.
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import safetensors
@@ -31,7 +31,7 @@ class Checkpoint:
 
     `arrays` are the parameters and the optimiser's state by name; `step` counts finished steps and is the position in
     the data; `settings` are the run's, as JSON can hold them, with the seed of all its random numbers; `progress` is
-    what the run has reached, likewise.
+    what the run has reached, likewise, and `data` the files that it learns from, with their fingerprints.
     """
 
     arrays: dict[str, np.ndarray]
@@ -40,6 +40,7 @@ class Checkpoint:
     step: int
     settings: dict
     progress: dict
+    data: dict = field(default_factory=dict)
 
     def save(self, path):
         """Write to `path`, which keeps its old content until the new one is complete on disk. Raises OSError."""
@@ -52,6 +53,7 @@ class Checkpoint:
             "config": document_of(self.config),
             "settings": self.settings,
             "progress": self.progress,
+            "data": self.data,
             "tokenizer": native.document_of(self.tokenizer),
         }
         document["checksum"] = _checksum(document, arrays)
@@ -82,7 +84,8 @@ class Checkpoint:
             raise ValueError(f"{path} is damaged: its checksum does not fit its content.")
         tokenizer = native.tokenizer_of(document["tokenizer"], f"The tokenizer in {path}")
         config = config_of(document["config"])
-        return cls(arrays, config, tokenizer, document["step"], document["settings"], document["progress"])
+        parts = (document["step"], document["settings"], document["progress"], document.get("data", {}))
+        return cls(arrays, config, tokenizer, *parts)
 
     def restore(self, state, names=None):
         """Copy the arrays into `state`: all that it has, or those of `names`.

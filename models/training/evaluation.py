@@ -1,6 +1,9 @@
 """How well a model predicts text that it has not seen."""
 
 import math
+from dataclasses import dataclass
+
+import numpy as np
 
 import euler_ir as ei
 from euler_ir.quantization import quantize_weights
@@ -11,33 +14,72 @@ from models.language_model import evaluation_graph
 MAX_BATCHES = 64
 
 
+@dataclass(frozen=True)
+class Score:
+    """What predicting some tokens cost, summed: natural units of information (nats), tokens, and the tokens' bytes.
+
+    Sums of scores are scores, so that means are always over all tokens, never of means.
+    """
+
+    nats: float
+    tokens: float
+    bytes: float
+
+    def __add__(self, other):
+        return Score(self.nats + other.nats, self.tokens + other.tokens, self.bytes + other.bytes)
+
+    def per_token(self, share=1.0):
+        """The score of `share` tokens at the same cost each."""
+        factor = share / self.tokens
+        return Score(self.nats * factor, share, self.bytes * factor)
+
+    @property
+    def loss(self):
+        """Nats per token."""
+        return self.nats / self.tokens
+
+    @property
+    def perplexity(self):
+        """e to the loss: as many equally likely tokens would be as hard to predict."""
+        return math.exp(min(self.loss, 700.0))
+
+    @property
+    def bits_per_byte(self):
+        """Compares models with different tokenizers."""
+        return self.nats / math.log(2) / self.bytes
+
+
 class Evaluation:
-    """The loss of a GPT-2 on `tokens`, integer [tokens]: at most MAX_BATCHES batches of windows of `context` tokens.
+    """Scores a model on windows of `context` tokens, `batch_size` at a time.
 
     With `weights` ('i8', 'bf16' or 'f16') it is that of a State with weights in that type.
     """
 
-    def __init__(self, config, tokenizer, tokens, batch_size, context, weights=None, backend="cpu", threads=None):
-        self._windows = []
-        if len(tokens) >= 2:
-            self._windows = validation_windows(tokens, context, batch_size)[:MAX_BATCHES]
-            graph = evaluation_graph(config, batch_size, context)
-            graph = quantize_weights(graph, weights) if weights else graph
-            self._run = ei.compile(graph, backend=backend, threads=threads)
+    def __init__(self, config, tokenizer, batch_size, context, weights=None, backend="cpu", threads=None):
+        self._shape = batch_size, context
+        graph = evaluation_graph(config, batch_size, context)
+        graph = quantize_weights(graph, weights) if weights else graph
+        self.executable = ei.compile(graph, backend=backend, threads=threads)
+        special = set(tokenizer.special_tokens.values())
         # Counted from the tokens: a half character decodes to U+FFFD, which has more bytes than it stands for.
-        self._byte_count = tokenizer.byte_lengths.copy()
-        self._byte_count[list(tokenizer.special_tokens.values())] = 0
+        self._byte_count = np.array(
+            [0 if i in special else len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)]
+        )
 
-    def of(self, state):
-        """(nats per token, bits per byte) with the parameters of `state`; None when there is no text to predict.
+    def of(self, state, pieces):
+        """The Score of `pieces`, integer [tokens] each, with the parameters of `state`; None with nothing to predict.
 
-        Every token but the first is predicted once. Bits per byte divide by the bytes of the predicted tokens and so
-        compare models with different tokenizers.
+        Every token but the first of a piece is predicted once, up to MAX_BATCHES batches in all.
         """
-        total, count, byte_count = 0.0, 0, 0
-        for tokens, targets in self._windows:
-            outputs = self._run(state, tokens=tokens, targets=targets)
-            total += float(outputs["loss"])
-            count += int(outputs["count"])
-            byte_count += int(self._byte_count[targets[targets != IGNORED_LABEL]].sum())
-        return (total / count, total / math.log(2) / byte_count) if byte_count else None
+        batch_size, context = self._shape
+        total, left = Score(0.0, 0, 0), MAX_BATCHES
+        for piece in pieces:
+            if len(piece) < 2 or not left:
+                continue
+            windows = validation_windows(piece[: left * batch_size * context + 1], context, batch_size)
+            left -= len(windows)
+            for tokens, targets in windows:
+                outputs = self.executable(state, tokens=tokens, targets=targets)
+                byte_count = int(self._byte_count[targets[targets != IGNORED_LABEL]].sum())
+                total += Score(float(outputs["loss"]), int(outputs["count"]), byte_count)
+        return total if total.bytes else None

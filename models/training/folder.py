@@ -85,10 +85,10 @@ class RunFolder:
             self._lock = None
 
     def abandon(self):
-        """`release` after a run that did not begin; the folder goes if it was made for it and is empty."""
+        """`release` after a run that did not begin; the folder goes if it was made for it."""
         self.release()
-        if self._made and not any(self.path.iterdir()):
-            self.path.rmdir()
+        if self._made:
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def __del__(self):
         self.release()

@@ -1,5 +1,6 @@
 """The loop of a training run, whatever it trains: it goes on, it stops, and it survives being stopped at any moment."""
 
+import json
 import signal
 import threading
 import time
@@ -166,18 +167,31 @@ def checkpoint_to_continue(folder, given):
     for name, value in dict(given).items():
         if name in CHANGEABLE:
             changed[name] = value
-        elif value != checkpoint.settings[name]:
+        elif _plain(value) != checkpoint.settings[name]:
             option = "--" + name.replace("_", "-")
             raise ValueError(
-                f"The run in {folder.path} has {option} {checkpoint.settings[name]}, not {value}. "
+                f"The run in {folder.path} has {option} {_in_words(checkpoint.settings[name])}, not {_in_words(value)}. "
                 f"Leave {option} out to continue it, or begin another run with --out."
             )
     changed.pop("steps", None)
     return replace(checkpoint, settings=checkpoint.settings | changed)
 
 
+def _plain(value):
+    """A setting as JSON gives it back."""
+    return json.loads(json.dumps(value))
+
+
+def _in_words(value):
+    """A setting as it stands on a command line."""
+    return " ".join(map(_in_words, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
 class Interruption:
-    """Makes the first SIGINT or SIGTERM a request, `signal`, to stop after the current step; a second acts at once."""
+    """Makes the first SIGINT or SIGTERM a request, `signal`, to stop after the current step; a second acts at once.
+
+    A signal that is ignored, as SIGINT is in what a shell runs in the background, stays so.
+    """
 
     def __init__(self):
         self.signal = None
@@ -186,6 +200,8 @@ class Interruption:
     def __enter__(self):
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) == signal.SIG_IGN:
+                    continue
                 self._previous[number] = signal.signal(number, self._ask)
         return self
 

@@ -33,7 +33,7 @@ class Settings:
     `steps` is also the horizon of the learning-rate schedule, one of `optim.SCHEDULES`. A step sees
     `batch_size * accumulate` windows of `context` tokens. After `patience` validations in a row without a new best
     the run ends; 0 lets it go on. `keep` is how many checkpoints are kept by their step, beside latest and best.
-    `on_nonfinite` is 'stop', or 'skip' to leave out steps whose loss or gradient is not finite.
+    `memory_budget` bounds the bytes of a step's graph; 0 does not. `on_nonfinite` is 'stop', or 'skip' to leave out steps whose loss or gradient is not finite.
     """
 
     steps: int = 1500
@@ -53,13 +53,14 @@ class Settings:
     patience: int = 0
     keep: int = 0
     on_nonfinite: str = "stop"
+    memory_budget: int = 0
     seed: int = 0
 
     def __post_init__(self):
         for name in ("steps", "batch_size", "accumulate", "context", "validate_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        for name in ("warmup", "patience", "keep", "seed"):
+        for name in ("warmup", "patience", "keep", "memory_budget", "seed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or above, not {getattr(self, name)}.")
         if not 0 < self.learning_rate < math.inf:
@@ -94,11 +95,24 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingSettings(Settings):
-    """Two runs with equal settings and corpus give equal weights."""
+    """Two runs with equal settings and corpus give equal weights.
 
-    corpus: str
+    `corpus` has the words that name each source (see `SourceFiles`); one text alone may be given as a str. `tokenizer`
+    is 'bpe' or 'characters', trained on the corpus, or the file of one to use. `init_from` is the checkpoint of a model
+    to begin from, with its sizes and tokenizer; '' begins from the seed. `across_documents` lets a window run on over
+    the mark that ends a document.
+    """
+
+    corpus: tuple[tuple[str, ...], ...]
     preset: str = "nano"
+    tokenizer: str = "bpe"
     vocab_size: int = 512
+    init_from: str = ""
+    across_documents: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "corpus", as_sources(self.corpus))
 
     @classmethod
     def for_preset(cls, corpus, preset="nano", **given):
@@ -111,3 +125,8 @@ class PretrainingSettings(Settings):
         given.setdefault("warmup", min(cls.warmup, steps // 10))
         given.setdefault("validate_every", max(1, steps // 10))
         return cls(corpus=corpus, preset=preset, **given)
+
+
+def as_sources(corpus):
+    """The words of each source of a corpus, as tuples; a str is one word of one source."""
+    return ((corpus,),) if isinstance(corpus, str) else tuple(tuple(words) for words in corpus)

@@ -2,7 +2,9 @@
 
 import numpy as np
 
+import euler_ir as ei
 from models.language_model import accumulation_graphs, next_token, train_graph
+from models.training.memory import needs_of
 
 
 class Task:
@@ -18,6 +20,7 @@ class Task:
     def __init__(self, title, config, tokenizer, settings, backend="cpu", threads=None):
         self.title, self.config, self.tokenizer, self.settings = title, config, tokenizer, settings
         self.backend, self.threads = backend, threads
+        self._compiled = None
 
     def graphs(self):
         """The graphs of an optimiser step: one for all of it, or two, which accumulate a batch and apply their sum.
@@ -30,6 +33,18 @@ class Task:
         if settings.accumulate == 1:
             return [train_graph(*shape, **options, objective=self.objective)]
         return accumulation_graphs(*shape, **options, objective=self.objective)
+
+    def compiled(self):
+        """The Executables of `graphs`."""
+        if self._compiled is None:
+            budget = self.settings.memory_budget or None
+            options = {"backend": self.backend, "threads": self.threads, "memory_budget": budget}
+            self._compiled = [ei.compile(graph, **options) for graph in self.graphs()]
+        return self._compiled
+
+    def needs(self):
+        """The Needs of training, known before the first step."""
+        return needs_of(self.compiled())
 
     def inputs(self, step, micro_step):
         """Arrays by name, a pure function of both numbers, so that a resumed run sees what it would have seen."""

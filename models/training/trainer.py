@@ -26,13 +26,13 @@ class Trainer:
     """
 
     def __init__(self, task, settings):
-        """Build and compile the graphs of `task`, and begin the parameters from the seed."""
+        """Compile the graphs of `task`, and begin the parameters from the seed."""
         self.task, self.settings = task, settings
-        graphs = task.graphs()
+        self._run = task.compiled()
+        graphs = [executable.graph for executable in self._run]
         self.parameters = [parameter.op.attributes["name"] for parameter in graphs[-1].parameters]
         self.state = ei.initial_state(*graphs, seed=settings.seed)
         self.gradient_norms = {}
-        self._run = [ei.compile(graph, backend=task.backend, threads=task.threads) for graph in graphs]
 
     def step(self, step):
         """Take optimiser step `step`, from 0, and return its record for the log.

@@ -6,6 +6,7 @@ import pytest
 import models.data.token_files
 from models.data.batches import IGNORED_LABEL, Batches, validation_windows
 from models.data.corpus import read_corpus, split_corpus
+from models.data.sources import Source
 from models.data.token_files import HEADER, check_token_ids, is_token_file, read_token_file, write_token_file
 from models.tokenizer.bpe import Tokenizer
 
@@ -151,8 +152,12 @@ def test_ids_beyond_a_model_are_named():
 # --- Training batches ---
 
 
+def batches_of(tokens, *shape, **options):
+    return Batches([Source("text", [tokens])], *shape, **options)
+
+
 def test_targets_follow_inputs():
-    inputs, targets = Batches(np.arange(1000, dtype=np.uint16), 8, 32, seed=1).batch(0)
+    inputs, targets = batches_of(np.arange(1000, dtype=np.uint16), 8, 32, seed=1).batch(0)
     for array in (inputs, targets):
         assert array.shape == (8, 32) and array.dtype == np.int32 and array.flags.c_contiguous
     assert np.array_equal(targets, inputs + 1)
@@ -161,13 +166,13 @@ def test_targets_follow_inputs():
 
 def test_batches_depend_only_on_seed_step_and_micro_step():
     tokens = np.arange(100_000)
-    batches = Batches(tokens, 4, 8, seed=3)
+    batches = batches_of(tokens, 4, 8, seed=3, accumulate=8)
     first = batches.batch(7, 2)
     np.random.seed(0)
     batches.batch(0)
     assert np.array_equal(batches.batch(7, 2), first)
-    assert np.array_equal(Batches(tokens, 4, 8, seed=3).batch(7, 2), first)
-    others = [batches.batch(7), batches.batch(2, 7), batches.batch(8, 2), Batches(tokens, 4, 8, seed=4).batch(7, 2)]
+    assert np.array_equal(batches_of(tokens, 4, 8, seed=3, accumulate=8).batch(7, 2), first)
+    others = [batches.batch(7), batches.batch(2, 7), batches.batch(8, 2), batches_of(tokens, 4, 8, seed=4, accumulate=8).batch(7, 2)]
     assert not any(np.array_equal(other, first) for other in others)
 
 
@@ -175,28 +180,28 @@ def test_drawing_batches_leaves_the_global_random_state_alone():
     np.random.seed(5)
     undisturbed = np.random.random()
     np.random.seed(5)
-    Batches(np.arange(100), 4, 8, seed=3).batch(0)
+    batches_of(np.arange(100), 4, 8, seed=3).batch(0)
     assert np.random.random() == undisturbed
 
 
 def test_every_window_can_be_drawn_and_none_beyond():
-    batches = Batches(np.arange(12), 64, 8, seed=0)
+    batches = batches_of(np.arange(12), 64, 8, seed=0)
     starts = {start for step in range(20) for start in batches.batch(step)[0][:, 0].tolist()}
     assert starts == {0, 1, 2, 3}
 
 
 def test_one_window_is_enough_and_less_is_refused():
-    inputs, targets = Batches(np.arange(9), 2, 8, seed=0).batch(0)
+    inputs, targets = batches_of(np.arange(9), 2, 8, seed=0).batch(0)
     assert inputs[0].tolist() == list(range(8)) and targets[1, -1] == 8
-    with pytest.raises(ValueError, match="8 tokens, but a context of 8 needs at least 9.*shorter context"):
-        Batches(np.arange(8), 2, 8, seed=0)
+    with pytest.raises(ValueError, match="text is too short: 8 tokens to train on, but a context of 8 needs at least 9.*smaller --context"):
+        batches_of(np.arange(8), 2, 8, seed=0)
 
 
 def test_batches_read_from_a_token_file(tmp_path, small_tokenizer, corpus):
     tokens = small_tokenizer.encode_to_numpy(corpus[:20_000])
     write_token_file(tmp_path / "tokens.bin", tokens, small_tokenizer)
     mapped = read_token_file(tmp_path / "tokens.bin", small_tokenizer)
-    assert np.array_equal(Batches(mapped, 4, 16, 0).batch(5), Batches(tokens, 4, 16, 0).batch(5))
+    assert np.array_equal(batches_of(mapped, 4, 16, 0).batch(5), batches_of(tokens, 4, 16, 0).batch(5))
 
 
 # --- Validation windows ---
@@ -227,4 +232,4 @@ def test_windows_need_a_size(batch_size, context):
     with pytest.raises(ValueError, match="at least 1"):
         validation_windows(np.arange(100), context, batch_size)
     with pytest.raises(ValueError, match="at least 1"):
-        Batches(np.arange(100), batch_size, context, 0)
+        batches_of(np.arange(100), batch_size, context, 0)

@@ -55,19 +55,15 @@ def test_bits_per_byte_count_the_bytes_of_the_targets(corpus):
     assert found["bits_per_byte"] == pytest.approx(total / math.log(2) / byte_count, rel=1e-12)
 
 
-def test_accumulation_makes_the_steps_of_one_large_batch(corpus, monkeypatch):
-    """The windows differ with the micro step, so let both runs see the same ones."""
-    (whole, *_), (parts, *_) = trainer(corpus[:4000], batch_size=4), trainer(corpus[:4000], batch_size=2, accumulate=2)
-
-    def joined(step, micro_step):
-        batches = [parts.task.inputs(step, micro) for micro in range(2)]
-        return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
-
-    monkeypatch.setattr(whole.task, "inputs", joined)
+@pytest.mark.parametrize(("batch_size", "accumulate"), [(4, 2), (1, 8)])
+def test_a_step_is_the_same_however_it_is_split(corpus, batch_size, accumulate):
+    (whole, *_), (parts, *_) = (
+        trainer(corpus[:4000], batch_size=each, accumulate=times) for each, times in ((8, 1), (batch_size, accumulate))
+    )
     for step in range(5):
         expected, found = whole.step(step), parts.step(step)
-        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
-        assert found["gradient_norm"] == pytest.approx(expected["gradient_norm"], rel=1e-4)
+        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+        assert found["gradient_norm"] == pytest.approx(expected["gradient_norm"], rel=1e-5)
         assert (found["tokens"], found["learning_rate"]) == (expected["tokens"], expected["learning_rate"])
 
 
@@ -203,8 +199,8 @@ def test_the_schedule_is_a_function_of_the_step_with_the_horizon_of_the_beginnin
 class Watching:
     """An observer that writes down what it is told."""
 
-    def __init__(self, folder):
-        self.latest, self.seen = folder / "latest.safetensors", []
+    def __init__(self):
+        self.seen = []
 
     def before_step(self, step, trainer):
         self.weight = trainer.state["wte.weight"].copy()
@@ -212,13 +208,11 @@ class Watching:
 
     def after_step(self, record, trainer):
         assert not np.array_equal(trainer.state["wte.weight"], self.weight)
-        if "bits_per_byte" in record:
-            assert Checkpoint.load(self.latest).step == record["step"], "what was to be saved is safe"
         self.seen.append(-record["step"])
 
 
 def test_an_observer_sees_each_step(tmp_path, text_file):
-    run, watching = start(tmp_path / "run", text_file, steps=3, validate_every=2), Watching(tmp_path / "run")
+    run, watching = start(tmp_path / "run", text_file, steps=3, validate_every=2), Watching()
     run.train(observers=[watching])
     assert watching.seen == [0, -1, 1, -2, 2, -3]
     assert list(run.trainer.gradient_norms) == run.trainer.parameters

@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from models.data.sources import Source
 from models.gpt2 import GPT2Config
 from models.tokenizer.bpe import Tokenizer
 from models.training.checkpoint import Checkpoint
@@ -59,7 +60,8 @@ def trainer(text, vocab_size=280, **given):
     tokens = tokenizer.encode_to_numpy(text)
     options = replace(settings("corpus.txt"), **given)
     config = replace(TINY, vocab_size=tokenizer.vocab_size, dropout=options.dropout)
-    task = Pretraining(options, config, tokenizer, tokens[:-300], tokens[-300:], "reference")
+    sources = ([Source("text", [part])] for part in (tokens[:-300], tokens[-300:]))
+    task = Pretraining(options, config, tokenizer, *sources, "reference")
     return Trainer(task, options), tokenizer, tokens[-300:]
 
 
