@@ -107,5 +107,8 @@ def free_memory():
 
 
 def in_units(nbytes):
-    """'93 MiB' or '1.5 GiB'."""
-    return f"{nbytes / 2**30:.1f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.1f} MiB"
+    """'1.5 GiB', '93.0 MiB' or '12.0 KiB'."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
+        if nbytes >= size:
+            return f"{nbytes / size:.1f} {unit}"
+    return f"{nbytes / 2**10:.1f} KiB"

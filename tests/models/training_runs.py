@@ -59,7 +59,7 @@ def trainer(text, vocab_size=280, **given):
     tokenizer = Tokenizer.train(text, vocab_size)
     tokens = tokenizer.encode_to_numpy(text)
     options = replace(settings("corpus.txt"), **given)
-    config = replace(TINY, vocab_size=tokenizer.vocab_size, dropout=options.dropout)
+    config = replace(TINY, vocab_size=tokenizer.vocab_size, dropout=options.dropout, context=options.context)
     sources = ([Source("text", [part])] for part in (tokens[:-300], tokens[-300:]))
     task = Pretraining(options, config, tokenizer, *sources, "reference")
     return Trainer(task, options), tokenizer, tokens[-300:]
