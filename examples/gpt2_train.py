@@ -46,8 +46,8 @@ def parse_arguments(arguments):
         action="append",
         nargs="+",
         metavar="FILE[:WEIGHT]",
-        help="a source: UTF-8 texts, token files, a folder of these, or a quoted pattern; again for each further source, "
-        "which gets its weight's share of the windows (default: the Shakespeare of this repository)",
+        help="a source: UTF-8 texts, token files, a folder of these, or a quoted pattern; again for each further "
+        "source, which gets its weight's share of the windows (default: the Shakespeare of this repository)",
     )
     data.add_argument("--across-documents", action="store_true", default=None, help="windows run on over <|endoftext|>")
     data.add_argument("--tokenizer", help="'bpe' or 'characters', trained on the corpus, or a file (default: bpe)")
@@ -64,7 +64,7 @@ def parse_arguments(arguments):
     steps.add_argument("--steps", type=positive, help=f"optimiser steps (default: {defaults.steps})")
     steps.add_argument("--batch-size", type=positive, help=f"windows a pass (default: {defaults.batch_size})")
     steps.add_argument("--accumulate", type=positive, help="passes a step (default: 1)")
-    steps.add_argument("--memory-budget", metavar="SIZE", help="split a step to fit into 2GB, or auto: what is free now")
+    steps.add_argument("--memory-budget", metavar="SIZE", help="split steps to fit into 2GB, or auto: what is free")
     steps.add_argument("--optimizer", choices=OPTIMIZERS, help=f"default: {defaults.optimizer}")
     steps.add_argument("--learning-rate", type=float, help="peak learning rate (default: the preset's)")
     steps.add_argument("--final-learning-rate", type=float, help="where it ends (default: a tenth of the peak)")

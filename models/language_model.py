@@ -100,10 +100,10 @@ def train_graph(
     """One whole training step as a graph.
 
     Inputs: those of `objective`, as `tokens` and `targets`, i32[batch, context]; `learning_rate`, f32[]; with dropout
-    also `seed` and `draw`, i64[], of which `draw` must differ from call to call. Nothing is updated when loss or gradient
-    turn out not to be finite. Outputs: `loss`, f32[], the mean over
+    also `seed` and `draw`, i64[], of which `draw` must differ from call to call. Outputs: `loss`, f32[], the mean over
     targets that are not IGNORED_LABEL; `gradient_norm`, f64[], before clipping to `max_norm`; `gradient_norms`,
-    f64[parameters]; and the means of the objective's measures, f32[].
+    f64[parameters]; and the means of the objective's measures, f32[]. Nothing is updated when the loss or a gradient
+    turns out not to be finite. `optimizer` is one of OPTIMIZERS.
     """
     with ei.Graph("train") as graph:
         total, count, measures = objective(config, batch, context, training=True)

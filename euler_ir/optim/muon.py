@@ -33,8 +33,8 @@ class Muon(Optimizer):
         M = momentum M + (1 - momentum) g       u = momentum M + (1 - momentum) g
         p = (1 - learning_rate weight_decay) p - 0.2 sqrt(max(r, c)) learning_rate orthogonal(u)
 
-    ``orthogonal`` is five steps of Newton-Schulz from u / |u|. The factor makes the update as large as AdamW's mostly is
-    (Liu et al., arXiv:2502.16982, 2.2), so that learning rate and weight decay of AdamW do for both. States are
+    ``orthogonal`` is five steps of Newton-Schulz from u / |u|. The factor makes the update as large as AdamW's mostly
+    is (Liu et al., arXiv:2502.16982, 2.2), so that learning rate and weight decay of AdamW do for both. States are
     ``optim.momentum.<name>`` and those of AdamW. ``hidden`` says which parameters Muon is for.
     """
 

@@ -1,4 +1,4 @@
-"""A corpus made ready for a run: token files in its folder or elsewhere, with their fingerprints, as JSON can hold them."""
+"""A corpus made ready for a run: token files in its folder or elsewhere, described in JSON with their fingerprints."""
 
 import hashlib
 import os

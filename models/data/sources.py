@@ -25,9 +25,9 @@ class SourceFiles:
 
     @classmethod
     def of(cls, words):
-        """From the words after one --corpus: files, folders of token files or patterns; the last may end in ':weight'.
+        """From the words after one --corpus: files, folders of token files, patterns; the last may end in ':weight'.
 
-        Raises FileNotFoundError for what is not there, ValueError for a wrong weight or for texts and token files mixed.
+        Raises FileNotFoundError for what is not there, ValueError for a wrong weight, or texts and token files mixed.
         """
         *others, last = words
         last, weight = _split_weight(last)

@@ -13,7 +13,7 @@ except ImportError:  # Windows has no such locks, and takes a folder without one
 
 
 class RunFolder:
-    """Where a run keeps its files. One process at a time may hold it; what it holds is free when it ends, even killed."""
+    """Where a run keeps its files. One process at a time may hold it, and holds nothing once it has ended, however."""
 
     def __init__(self, path):
         self.path = Path(path)

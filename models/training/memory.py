@@ -14,9 +14,10 @@ USED_OF_FREE = 0.9
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes: `state` of parameters, moments and sums; `tensors` of all graphs; `saving` what writing a checkpoint copies.
+    """Bytes that training takes, by what they are for.
 
-    `largest` are the labels of the largest tensors of a step, each with its bytes.
+    `state` is that of parameters, moments and sums, `tensors` all that the graphs keep while they run, `saving` what
+    writing a checkpoint copies. `largest` are the labels of the largest tensors of a step, each with its bytes.
     """
 
     state: int
@@ -77,8 +78,9 @@ def fitting(make_task, settings, budget):
         pass
     label, size = needs.largest[0]
     raise ValueError(
-        f"One window of {settings.context} tokens at a time needs {needs}, which is more than {in_units(budget)}. The "
-        f"largest tensor of a step is {label}, {in_units(size)}. Use a shorter --context, a smaller --preset or more memory."
+        f"One window of {settings.context} tokens at a time needs {needs}, which is more than {in_units(budget)}. "
+        f"The largest tensor of a step is {label}, {in_units(size)}. Use a shorter --context, a smaller --preset "
+        "or more memory."
     )
 
 

@@ -69,9 +69,8 @@ class Pretraining(Task):
 
     def in_words(self, validated):
         words = f"validation loss {validated['validation_loss']:.3f}, {validated['bits_per_byte']:.3f} bits per byte"
-        sources = [
-            f"{name.partition('/')[2]} {bits:.3f}" for name, bits in validated.items() if name.startswith("bits_per_byte/")
-        ]
+        by_source = {name.partition("/")[2]: bits for name, bits in validated.items() if "bits_per_byte/" in name}
+        sources = [f"{name} {bits:.3f}" for name, bits in by_source.items()]
         return f"{words} ({', '.join(sources)})" if sources else words
 
     def description(self):
@@ -80,7 +79,8 @@ class Pretraining(Task):
             f"{_model_name(settings)}: {self.config.build().parameter_count():,} parameters, "
             f"vocabulary of {self.tokenizer.vocab_size} tokens",
             f"{settings.steps} steps of {settings.tokens_per_step:,} tokens, "
-            f"{settings.batch_size * settings.accumulate} windows of {settings.context}, {settings.batch_size} at a time",
+            f"{settings.batch_size * settings.accumulate} windows of {settings.context}, "
+            f"{settings.batch_size} at a time",
             f"Memory: {self.needs()}",
         ]
         if (free := free_memory()) is not None and free < self.needs().total:
@@ -111,8 +111,8 @@ class Pretraining(Task):
 def start_pretraining(folder, settings, backend="cpu", threads=None, memory_budget=None):
     """Begin a run in `folder`: train the tokenizer on the corpus and write the token files.
 
-    `memory_budget` in bytes may split steps into smaller batches: see `fitting`. Raises FileExistsError when the folder holds a run already, ValueError or OSError for a corpus that cannot be used
-    or a folder that cannot be written.
+    `memory_budget` in bytes may split steps into smaller batches: see `fitting`. Raises FileExistsError when the folder
+    holds a run already, ValueError or OSError for a corpus that cannot be used or a folder that cannot be written.
     """
     begun = Checkpoint.load(settings.init_from) if settings.init_from else None
     preset = begun.config if begun else PRESETS[settings.preset]
@@ -130,8 +130,10 @@ def start_pretraining(folder, settings, backend="cpu", threads=None, memory_budg
         save_tokenizer(tokenizer, folder / "tokenizer.json")
         data = prepare_corpus(folder.path, sources, tokenizer, separator)
         config = replace(preset, vocab_size=tokenizer.vocab_size, dropout=settings.dropout)
-        weights = {name: array for name, array in begun.arrays.items() if not name.startswith("optim.")} if begun else {}
-        return _run(folder, Checkpoint(weights, config, tokenizer, 0, asdict(settings), {}, data), backend, threads, memory_budget)
+        arrays = begun.arrays if begun else {}
+        weights = {name: array for name, array in arrays.items() if not name.startswith("optim.")}
+        checkpoint = Checkpoint(weights, config, tokenizer, 0, asdict(settings), {}, data)
+        return _run(folder, checkpoint, backend, threads, memory_budget)
     except BaseException:
         folder.abandon()
         raise
@@ -154,7 +156,7 @@ def resume_pretraining(folder, given=(), backend="cpu", threads=None, memory_bud
 
 
 def _tokenizer(settings, sources):
-    """The tokenizer that the settings name, trained on what is not held out of the texts of the corpus if it is to be."""
+    """The tokenizer that the settings name, or one trained on what is not held out of the texts of the corpus."""
     if settings.tokenizer not in ("bpe", "characters"):
         return load_tokenizer(settings.tokenizer)
     tokens = next((source.name for source in sources if source.holds_tokens), None)

@@ -36,8 +36,8 @@ class TrainingRun:
         """Train up to `steps` steps in all (by default the settings'); returns the signal that stopped it, or None.
 
         Checkpoints are written at each validation, at the end, and when SIGINT or SIGTERM asks to stop. Each of
-        `observers` is told of every step: `before_step(step, trainer)`, counted from 0, and `after_step(record, trainer)`
-        when its record is in the log. They may read everything and change nothing. Raises Diverged, with the last
+        `observers` is told of every step: `before_step(step, trainer)`, counted from 0, and, when its record is in the
+        log, `after_step(record, trainer)`. They may read everything and change nothing. Raises Diverged, with the last
         checkpoint left as it is, and OSError when something cannot be written.
         """
         steps = self.settings.steps if steps is None else steps
@@ -153,8 +153,8 @@ def checkpoint_to_continue(folder, given):
     """The latest checkpoint of the run in `folder`, a RunFolder that it holds from now on.
 
     `given` are settings, (name, value), that the user asked for. Those of CHANGEABLE may differ from the run's; the
-    schedule keeps the horizon of its first `steps`. Raises FileNotFoundError when there is no run, BlockingIOError when another process is training there,
-    ValueError when another setting differs or the file is damaged.
+    schedule keeps the horizon of its first `steps`. Raises FileNotFoundError when there is no run, BlockingIOError when
+    another process is training there, ValueError when another setting differs or the file is damaged.
     """
     if not folder.latest.exists():
         raise FileNotFoundError(f"{folder.path} holds no training run to continue. Leave out --resume to begin one.")
@@ -170,8 +170,8 @@ def checkpoint_to_continue(folder, given):
         elif _plain(value) != checkpoint.settings[name]:
             option = "--" + name.replace("_", "-")
             raise ValueError(
-                f"The run in {folder.path} has {option} {_in_words(checkpoint.settings[name])}, not {_in_words(value)}. "
-                f"Leave {option} out to continue it, or begin another run with --out."
+                f"The run in {folder.path} has {option} {_in_words(checkpoint.settings[name])}, not "
+                f"{_in_words(value)}. Leave {option} out to continue it, or begin another run with --out."
             )
     changed.pop("steps", None)
     return replace(checkpoint, settings=checkpoint.settings | changed)

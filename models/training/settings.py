@@ -33,7 +33,8 @@ class Settings:
     `steps` is also the horizon of the learning-rate schedule, one of `optim.SCHEDULES`. A step sees
     `batch_size * accumulate` windows of `context` tokens. After `patience` validations in a row without a new best
     the run ends; 0 lets it go on. `keep` is how many checkpoints are kept by their step, beside latest and best.
-    `memory_budget` bounds the bytes of a step's graph; 0 does not. `on_nonfinite` is 'stop', or 'skip' to leave out steps whose loss or gradient is not finite.
+    `on_nonfinite` is 'stop', or 'skip' to leave out steps whose loss or gradient is not finite. `memory_budget` bounds
+    the bytes of a step's graphs, for which they compute values again; 0 does not.
     """
 
     steps: int = 1500

@@ -12,7 +12,7 @@ _NAMED = {"loss", "gradient_norm", "gradient_norms"}
 
 
 class Diverged(ArithmeticError):
-    """A number is not finite any more, at `step`, counted from 1. `record` is the step's, if it was one, for the log."""
+    """A number is not finite any more, at `step`, counted from 1. `record` is that of a step, for the log."""
 
     def __init__(self, step, message, record=None):
         super().__init__(message)

@@ -10,8 +10,9 @@ from euler_ir.initializers import Normal
 from euler_ir.optim.muon import is_hidden_matrix
 from models.architectures import PRESETS
 
-SHAPES = {"h.0.wide": (3, 8), "h.0.tall": (9, 4), "h.0.square": (5, 5), "h.0.row": (1, 6), "h.0.bias": (4,), "wte": (7, 3)}
-HIDDEN = [name for name, shape in SHAPES.items() if len(shape) == 2 and name != "wte"]
+HIDDEN_SHAPES = {"h.0.wide": (3, 8), "h.0.tall": (9, 4), "h.0.square": (5, 5), "h.0.row": (1, 6)}
+SHAPES = {**HIDDEN_SHAPES, "h.0.bias": (4,), "wte": (7, 3)}
+HIDDEN = list(HIDDEN_SHAPES)
 
 
 def step_graph(dtype=ei.f32, **options):

@@ -1,4 +1,4 @@
-"""The memory of a run: known before it begins, kept below a budget, and steps that do not depend on how they are split."""
+"""The memory of a run: known before it begins, below a budget, with steps that do not depend on how they are split."""
 
 import re
 from dataclasses import replace
@@ -62,7 +62,7 @@ def test_a_budget_splits_a_step_and_keeps_its_windows(corpus):
         found = fitting(make, task.settings, budget)
         assert (found.settings.batch_size, found.settings.accumulate) == (batch_size, 4 // batch_size)
         assert found.needs().total <= budget
-    with pytest.raises(ValueError, match=r"One window of 8 tokens at a time needs .* The largest tensor of a step is %"):
+    with pytest.raises(ValueError, match=r"One window of 8 tokens at a time needs .* largest tensor of a step is %"):
         fitting(make, task.settings, ones // 2)
 
 
