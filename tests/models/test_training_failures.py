@@ -38,6 +38,7 @@ def with_planted_gradient(monkeypatch, run, parameter, bad):
 
     with monkeypatch.context() as patch:
         patch.setattr(optim, "gradients", planted)
+        run.task._compiled = None
         run.trainer = Trainer(run.task, run.settings)
 
 
