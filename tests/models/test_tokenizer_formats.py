@@ -264,7 +264,8 @@ def test_tokenizers_reads_what_is_written(tmp_path, kind):
 
 
 def test_transformers_reads_what_is_written(tmp_path, gpt2, corpus):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     text = corpus[:5_000] + TEXT
     save_tokenizer(gpt2, tmp_path / "tokenizer.json", "huggingface")
     fast = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
@@ -272,6 +273,20 @@ def test_transformers_reads_what_is_written(tmp_path, gpt2, corpus):
     gpt2_files.write(gpt2, tmp_path, gpt2_files.NAMES[1])
     named = transformers.GPT2Tokenizer(str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt"))
     assert named.encode(text) == gpt2.encode(text)
+
+
+def test_what_transformers_saves_is_read(tmp_path, gpt2, corpus):
+    import transformers
+
+    gpt2_files.write(gpt2, tmp_path, gpt2_files.NAMES[1])
+    theirs = transformers.GPT2Tokenizer(str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt"))
+    theirs.add_special_tokens({"additional_special_tokens": ["<|user|>", "<|end|>"]})
+    theirs.add_tokens(["thou art"])
+    theirs.save_pretrained(tmp_path / "saved")
+    tokenizer = load_tokenizer(tmp_path / "saved")
+    assert tokenizer.special_tokens == {"<|endoftext|>": 50256, "<|user|>": 50257, "<|end|>": 50258, "thou art": 50259}
+    text = f"<|user|>{corpus[:20_000]}<|end|><|endoftext|>"
+    assert tokenizer.encode(text, allowed_special="all") == theirs.encode(text)
 
 
 def trained_by_hugging_face(corpus, special_tokens=("<|endoftext|>",)):
@@ -314,7 +329,10 @@ BROKEN = {
     "pre_tokenizer is null": {"pre_tokenizer": None},
     "add_prefix_space false": {"pre_tokenizer": {"type": "ByteLevel", "use_regex": True}},
     "use_regex true": {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}},
-    "post_processor is TemplateProcessing": {"post_processor": {"type": "TemplateProcessing"}},
+    "post_processor is TemplateProcessing": {
+        "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {}}]}
+    },
+    "post_processor is BertProcessing": {"post_processor": {"type": "BertProcessing"}},
     "decoder is Metaspace": {"decoder": {"type": "Metaspace"}},
     "model.type is 'Unigram'": {"model": {"type": "Unigram"}},
     "model.byte_fallback is True": {"model": {"byte_fallback": True}},

@@ -86,10 +86,19 @@ def _problems(document, model):
         yield f"pre_tokenizer is {_type(splitter)}, not ByteLevel"
     elif splitter.get("add_prefix_space", True) or not splitter.get("use_regex", True):
         yield "pre_tokenizer should have add_prefix_space false and use_regex true"
-    if _type(document.get("post_processor")) not in ("null", "ByteLevel"):
+    if not _adds_nothing(document.get("post_processor")):
         yield f"post_processor is {_type(document['post_processor'])}: it adds tokens to the text"
     if _type(document.get("decoder")) != "ByteLevel":
         yield f"decoder is {_type(document.get('decoder'))}, not ByteLevel"
+
+
+def _adds_nothing(post_processor):
+    """Whether a post-processor leaves the ids of one text as they are, as transformers' empty template does."""
+    kind = _type(post_processor)
+    if kind == "TemplateProcessing":
+        template = post_processor.get("single")
+        return isinstance(template, list) and all(isinstance(part, dict) and "Sequence" in part for part in template)
+    return kind in ("null", "ByteLevel")
 
 
 def _type(part):
