@@ -45,10 +45,8 @@ class ByteTable:
         if unknown == "error":
             first = int(ids[np.argmin(known)])
             raise ValueError(f"Token id {first} is not in this vocabulary of {size} ids.")
-        cuts = np.flatnonzero(~known)
-        runs = np.split(rows, cuts)
-        runs[1:] = [run[1:] for run in runs[1:]]
-        return UNKNOWN[unknown].join(map(self._gather, runs))
+        # Each run but the first begins with an unknown id, whose row has no bytes.
+        return UNKNOWN[unknown].join(map(self._gather, np.split(rows, np.flatnonzero(~known))))
 
     def _gather(self, rows):
         lengths = self._lengths[rows]

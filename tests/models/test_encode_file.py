@@ -46,7 +46,7 @@ def test_line_ends_nul_byte_order_marks_and_bad_bytes_survive(tmp_path, gpt2):
 
 
 PARTS = [
-    *(b" ", b"\n", b"a", b"'s", b"ab cd", "é你".encode(), "\u2003".encode(), "\xa0".encode()),
+    *(b" ", b"\n", b"a", b"'s", b"ab cd", "é你".encode(), "\u2003".encode(), "\xa0  a".encode()), "\u2003  a".encode(),
     *(b"\xff", b"\xe4\xbd", b"\xa0", b"\xe2\x80", b"<|", b"|>", b"<|a b|>", b"<|a", b" b|>x"),
 ]
 
@@ -54,7 +54,8 @@ PARTS = [
 @settings(max_examples=300, deadline=None)
 @given(parts=st.lists(st.sampled_from(PARTS), max_size=40))
 def test_cutting_into_blocks_changes_no_id(parts):
-    tokenizer = Tokenizer.train("ab cd <|a b|> é你's", 290, ["<|a b|>", "<|a b|>x", "|> <|"])
+    text = "ab cd <|a b|> é你's" + "a\xa0  a\u2003  a  \n  a\n \xa0" * 9
+    tokenizer = Tokenizer.train(text, 300, ["<|a b|>", "<|a b|>x", "|> <|"])
     data = b"".join(parts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models.tokenizer.files, "BLOCK_BYTES", 3)

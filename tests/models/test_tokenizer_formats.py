@@ -41,6 +41,7 @@ def test_fingerprints_differ_whenever_encoding_does(small_tokenizer):
     different = [
         Tokenizer(merges[:-1], specials), Tokenizer(merges, []), Tokenizer(merges, ["<|x|>"]),
         Tokenizer([merges[1], merges[0], *merges[2:]], specials), small_tokenizer,
+        Tokenizer(merges, {specials[0]: 999}), Tokenizer(merges, specials, range(1, 257 + len(merges))),
     ]  # fmt: skip
     assert len({tokenizer.fingerprint for tokenizer in different}) == len(different)
     assert Tokenizer(merges, specials).fingerprint == small_tokenizer.fingerprint
@@ -88,6 +89,14 @@ def test_gpt2_files_may_hold_merges_that_start_with_a_hash(tmp_path):
     files = _write_gpt2_files(tmp_path, "#version: 0.2\n# #\nĠ a\n", extra=["<|endoftext|>"])
     tokenizer = gpt2_files.read_pair(*files)
     assert [tokenizer.token_bytes(token_id) for token_id in (256, 257, 258)] == [b"##", b" a", b"<|endoftext|>"]
+    spelled = ["# v", "#v e", "#ve r", "#ver s", "#vers i", "#versi o", "#versio n", "#version :"]
+    with_header_as_merge = _write_gpt2_files(tmp_path, "\n".join(["#version: 0.2", *spelled]) + "\n")
+    assert gpt2_files.read_pair(*with_header_as_merge).token_bytes(263) == b"#version:"
+
+
+def test_gpt2_files_may_end_without_a_newline(tmp_path):
+    with_last_newline = _write_gpt2_files(tmp_path, "#version: 0.2\n# #\nĠ a\n", extra=["<|endoftext|>"])
+    tokenizer = gpt2_files.read_pair(*with_last_newline)
     without_last_newline = _write_gpt2_files(tmp_path, "#version: 0.2\n# #\nĠ a", extra=["<|endoftext|>"])
     assert gpt2_files.read_pair(*without_last_newline).fingerprint == tokenizer.fingerprint
 
