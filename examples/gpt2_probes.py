@@ -18,6 +18,7 @@ from models.interpretability import tables
 from models.interpretability.diary import Diary
 from models.interpretability.emergence import curves, draw, first_reached
 from models.interpretability.probes import ProbeLog, speaker_lines, speaker_probes
+from models.training.checkpoint import Checkpoint
 from models.training.folder import RunFolder
 from models.training.metrics import read_metrics
 from models.training.pretraining import resume_pretraining, start_pretraining
@@ -68,7 +69,11 @@ def main(arguments=None):
 
 def train(folder, preset, options, text, probes):
     """Begin or continue the run of a preset; returns the signal that stopped it, or None."""
-    if RunFolder(folder).latest.exists():
+    latest = RunFolder(folder).latest
+    if latest.exists():
+        checkpoint = Checkpoint.load(latest)
+        if checkpoint.step == checkpoint.settings["steps"]:
+            return None
         run = resume_pretraining(folder, {"corpus": options.corpus, "preset": preset}, options.device, options.threads)
     else:
         given = {"steps": options.steps, "batch_size": options.batch_size}
@@ -99,7 +104,7 @@ def show(out, presets, corpus_share, console):
     sizes = {preset: f"{preset}, {PRESETS[preset].build().parameter_count():,} weights" for preset in presets}
     for level in LEVELS:
         shown = tables.table(f"first step from which on it is {level} or more", "measure", *(f">{sizes[p]}" for p in presets))
-        for name in curves(probed[presets[0]]):
+        for name in probed[presets[0]][0]["probes"]:
             reached = [first_reached(*curves(probed[preset])[name], level) for preset in presets]
             shown.add_row(name, *("-" if step is None else f"{step:,}" for step in reached))
         console.print(shown, "")
