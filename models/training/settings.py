@@ -20,7 +20,9 @@ PRESET_SETTINGS = {
     "nanoeuler-cpu": {"learning_rate": 4e-3},
     "nanoeuler-116M": {"learning_rate": 6e-4},
 }
-"""What suits a preset: measured for nano, nanoGPT's own, from 124M on as Brown et al. (arXiv:2005.14165, 2.1)."""
+"""What suits a preset: measured for nano (and taken for pico and micro), nanoGPT's own, from 124M on as Brown et al.
+(arXiv:2005.14165, 2.1).
+"""
 
 CHANGEABLE = ("steps", "patience", "keep", "on_nonfinite")
 """Settings that may differ when a run is continued: they decide how long it goes on, not what a step computes."""

@@ -166,6 +166,15 @@ def test_probes_over_sizes_stop_and_go_on(checkpoints, tmp_path, monkeypatch):
     assert status == 2 and "Nobody speaks in the text" in err
 
 
+def test_the_program_of_the_page_runs(checkpoints):
+    page = (EXAMPLES.parent / "docs" / "looking_inside.md").read_text()
+    (program,) = [block.split("```")[0] for block in page.split("```python\n")[1:] if "continued(" in block]
+    program = program.replace("out/gpt2-nano/best.safetensors", str(checkpoints[0]))
+    with redirect_stdout(io.StringIO()) as printed:
+        exec(program, {})
+    assert "%h.0.mlp.c_proj.matmul = matmul %h.0.mlp.constant" in printed.getvalue()
+
+
 def test_when_a_level_is_reached_for_good():
     assert first_reached([1, 2, 3, 4], [0.6, 0.2, 0.5, 0.7], 0.5) == 3
     assert first_reached([1, 2], [0.6, 0.4], 0.5) is None
