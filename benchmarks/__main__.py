@@ -8,14 +8,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import compile, infer, kernels, memory, nanogpt, page, text, train
+from benchmarks import compile, infer, kernels, memory, nanogpt, page, text, tokenizer, train
+from benchmarks.arguments import count
 from benchmarks.machine import environment, with_ceilings
 from benchmarks.peers import absence, is_installed
 from benchmarks.remote import PeerError
 
 TABLES = {
     table.__name__.removeprefix("benchmarks."): table
-    for table in (train, kernels, infer, compile, memory, text, nanogpt)
+    for table in (train, kernels, infer, compile, memory, text, nanogpt, tokenizer)
 }
 
 
@@ -40,9 +41,10 @@ def _measure(options, command):
         if not is_installed(peer):
             print(absence(peer), file=sys.stderr)
     peers = tuple(peer for peer in options.peers if is_installed(peer))
+    own = {name: getattr(options, name) for name in getattr(table, "OPTIONS", {})}
     record = {"table": options.table, "command": " ".join(command), "environment": environment(options.threads)}
     record["results"], record["ceilings"] = with_ceilings(
-        options.threads, lambda: table.measure(options.only, peers, options.threads, options.rounds)
+        options.threads, lambda: table.measure(options.only, peers, options.threads, options.rounds, **own)
     )
     # Written before it is shown: what was measured is not lost to a mistake in a table.
     if options.json:
@@ -83,8 +85,10 @@ def _parser():
             metavar="A,B",
             help=f"parts of the table, of {', '.join(table.PARTS)} (default: all)",
         )
-        command.add_argument("--threads", type=_count, default=len(os.sched_getaffinity(0)), help="default: all cores")
-        command.add_argument("--rounds", type=_count, default=table.ROUNDS, help="turns a peer (default: %(default)s)")
+        command.add_argument("--threads", type=count, default=len(os.sched_getaffinity(0)), help="default: all cores")
+        command.add_argument("--rounds", type=count, default=table.ROUNDS, help="turns a peer (default: %(default)s)")
+        for option, settings in getattr(table, "OPTIONS", {}).items():
+            command.add_argument(f"--{option}", **settings)
         command.add_argument("--json", metavar="FILE", type=Path, help="write all that was measured there")
     commands.add_parser("page", help="write docs/benchmarks.md from docs/benchmarks/*.json")
     return parser
@@ -101,13 +105,6 @@ def _names(known, kind):
         return names
 
     return read
-
-
-def _count(text):
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
-    return number
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.remote import Remote
 
 VARIABLES = ("OPENBLAS_", "MKL_", "OMP_", "EULER_IR_", "XLA_", "TORCH")
-PACKAGES = ("numpy", "llvmlite", "scipy-openblas32", "torch", "jax", "xdsl")
+PACKAGES = ("numpy", "llvmlite", "scipy-openblas32", "torch", "jax", "xdsl", "tiktoken", "tokenizers", "rustbpe")
 
 
 def environment(threads):

@@ -20,6 +20,9 @@ PEERS = {
     "jax": Peer("jax", "pip install 'jax[cpu]'"),
     "numpy": Peer("numpy", "pip install numpy"),
     "xdsl": Peer("xdsl", "pip install xdsl"),
+    "tiktoken": Peer("tiktoken", "pip install tiktoken"),
+    "tokenizers": Peer("tokenizers", "pip install tokenizers"),
+    "rustbpe": Peer("rustbpe", "pip install rustbpe"),
 }
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import importlib
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -23,6 +24,9 @@ from benchmarks import (
     text,
     text_run,
     timing,
+    tokenizer,
+    tokenizer_corpus,
+    tokenizer_peers,
     train,
 )
 from benchmarks.kernel_cases import Case
@@ -374,6 +378,92 @@ def test_a_run_of_another_model_is_refused(monkeypatch, two_steps):
 def test_a_run_that_fails_is_named():
     with pytest.raises(PeerError, match="torch died with exit code"):
         nanogpt._run("torch", "no such file", "", 0, 1)
+
+
+# -- tokenizers --------------------------------------------------------------------------------------------------------
+
+
+class Here:
+    """A Remote in this process."""
+
+    def __init__(self, name, make, *arguments):
+        self.name, self._object = name, make(*arguments)
+
+    def call(self, method, *arguments):
+        return getattr(self._object, method)(*arguments)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+
+@pytest.fixture
+def little_text(monkeypatch, tmp_path):
+    """A file with a beginning of the plays, of which 600 ids are learned."""
+    for variable in ("RAYON_NUM_THREADS", "EULER_IR_THREADS", "TOKENIZERS_PARALLELISM"):
+        monkeypatch.setenv(variable, "1")
+    monkeypatch.setattr(tokenizer, "Remote", Here)
+    monkeypatch.setattr(tokenizer_peers, "VOCABULARY", 600)
+    monkeypatch.setattr(tokenizer_peers, "DOCUMENT", 1000)
+    path = tmp_path / "plays.txt"
+    path.write_bytes(tokenizer_corpus.SHAKESPEARE.read_bytes()[:20_000])
+    return path
+
+
+def test_tokenizers_learn_and_encode_alike(quick, little_text, tmp_path, capsys):
+    for peer in tokenizer.PEERS:
+        pytest.importorskip(peer)
+    file = tmp_path / "result.json"
+    options = ["--corpus", str(little_text), "--megabytes", "1", "--rounds", "1", "--json", str(file)]
+    assert command_line.main(["tokenizer", *options]) == 0
+    assert "plays.txt, 50 times over" in capsys.readouterr().out
+    train_, encode, files = json.loads(file.read_text())["results"]
+    assert list(train_["peers"]) == ["euler_ir", "tokenizers", "rustbpe"] and train_["bytes"] == 1_000_000
+    assert list(encode["peers"]) == ["euler_ir", "tiktoken", "tokenizers"] and encode["bytes"] == 100_000
+    assert list(files["peers"]) == ["one thread", "all threads"]
+    assert train_["peers"]["rustbpe"]["peak_mib"] >= train_["peers"]["rustbpe"]["idle_mib"] > 0
+
+
+@pytest.mark.parametrize(("method", "part"), [("learned", "train"), ("digest", "encode")])
+def test_other_merges_or_ids_are_refused(monkeypatch, little_text, method, part):
+    pytest.importorskip("tokenizers")
+    monkeypatch.setattr(tokenizer_peers.TokenizerPeer, method, lambda self, *like: id(self))
+    with pytest.raises(PeerError, match="tokenizers computes something else"):
+        tokenizer.measure((part,), ("tokenizers",), 1, 1, little_text, 1)
+
+
+def test_documents_are_cut_where_no_piece_is(little_text):
+    text = little_text.read_text()
+    documents = tokenizer_peers.documents_of(text)
+    assert "".join(documents) == text and len(documents) > 10
+    assert all(document[0] in " \n" and not before[-1].isspace() for before, document in pairwise(documents))
+
+
+def test_the_corpus_is_of_the_size_asked_for(monkeypatch, tmp_path):
+    text, words = tokenizer_corpus.corpus_of(None, 1_200_000)
+    assert len(text) == 1_200_000 and "Shakespeare" in words and "times over" not in words
+    file = tmp_path / "odd.txt"
+    file.write_text("é你")
+    # A character that is cut goes.
+    assert tokenizer_corpus.corpus_of(file, 6) == ("é你".encode(), "odd.txt, 2 times over")
+    file.write_bytes(b"")
+    with pytest.raises(FileNotFoundError, match="odd.txt is empty"):
+        tokenizer_corpus.corpus_of(file, 6)
+
+
+def test_the_tables_of_tokenizers_by_hand():
+    def times(ms):
+        return {"ms": {"median": ms, "min": ms, "max": ms, "samples": 1}, "time_ratio": ms / 1000}
+
+    one = times(2000) | {"peak_mib": 100, "idle_mib": 50, "again": times(500)}
+    results = [{"part": part, "corpus": "x", "bytes": 10_000_000, "peers": {"a": one}} for part in tokenizer.PARTS]
+    train_, encode, files = tokenizer.tables(results, CEILINGS)
+    # 10 MB in 2 s are 5 MB/s.
+    assert train_.rows == (("a", "2 [2, 2]", "2.00", "5", "100", "50"),)
+    assert encode.rows == (("a", "2000 [2000, 2000]", "2.00", "5", "20", "0.50"),)
+    assert files.rows == (("a", "2000 [2000, 2000]", "5"),)
 
 
 # -- peers, numbers, tables, page --------------------------------------------------------------------------------------

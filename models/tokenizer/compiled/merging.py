@@ -34,10 +34,14 @@ WORDS_AHEAD = 8
 """Words whose memory is on its way while one is visited."""
 MOST_RECORDS = 1 << 32
 
-# What `state` holds.
-MERGES, RECORDS_USED, PAIRS_USED, HEAP_SIZE, ADJACENT_COUNT, ADJACENT_RECORD = range(6)
-# What a neighbour of the merged token has: the weight of its occurrences, and its newest record.
-NEIGHBOUR = 2
+MERGES_AT_ONCE = 1 << 10
+"""Merges in one call, which no Ctrl-C interrupts."""
+
+# What `state` holds; neighbours that were met on one side are a chain that begins at FIRST_BEFORE or FIRST_AFTER.
+MERGES, RECORDS_USED, PAIRS_USED, HEAP_SIZE, ADJACENT_COUNT, ADJACENT_RECORD, FIRST_BEFORE, FIRST_AFTER = range(8)
+# What a neighbour of the merged token has: the weight of its occurrences, its newest record, the next one of the chain.
+NEIGHBOUR = 3
+NOBODY = -1
 
 
 @function
@@ -120,12 +124,12 @@ def add_record(records: RECORDS, newest: i64, at: i64, state: NUMBERS) -> i64:
 
 
 @function(inline=True)
-def add_neighbour(side: NUMBERS, token: i64, count: i64, at: i64, records: RECORDS, touched: NUMBERS, state: NUMBERS):
-    """Count a neighbour of the merged token on one side; `touched` is a list of them behind its length."""
+def add_neighbour(side: NUMBERS, first: i64, token: i64, count: i64, at: i64, records: RECORDS, state: NUMBERS):
+    """Count a neighbour of the merged token on the side whose chain begins at state[first]."""
     place = side + token * NEIGHBOUR
     if place[1] == 0:
-        touched[0] += 1
-        touched[touched[0]] = token
+        place[2] = state[first]
+        state[first] = token
     place[0] += count
     place[1] = add_record(records, place[1], at, state)
 
@@ -133,7 +137,7 @@ def add_neighbour(side: NUMBERS, token: i64, count: i64, at: i64, records: RECOR
 @function
 def merge_in_word(
     words: WORDS, at: i64, left: i64, right: i64, merged: i64, records: RECORDS, before: NUMBERS, after: NUMBERS,
-    touched_before: NUMBERS, touched_after: NUMBERS, state: NUMBERS
+    state: NUMBERS
 ):  # fmt: skip
     """Replace a pair in one word, from left to right, and count what stands beside it."""
     count, length = COUNT(words + at)[0], words[at + 2]
@@ -152,13 +156,13 @@ def merge_in_word(
                 state[ADJACENT_COUNT] += count
                 state[ADJACENT_RECORD] = add_record(records, state[ADJACENT_RECORD], at, state)
             else:
-                add_neighbour(before, symbols[kept - 1], count, at, records, touched_before, state)
+                add_neighbour(before, FIRST_BEFORE, symbols[kept - 1], count, at, records, state)
         symbols[kept] = merged
         kept += 1
         if source < length:
             # Of two pairs that touch, the second one counts what is between them.
             if symbols[source] != left or source + 1 == length or symbols[source + 1] != right:
-                add_neighbour(after, symbols[source], count, at, records, touched_after, state)
+                add_neighbour(after, FIRST_AFTER, symbols[source], count, at, records, state)
     words[at + 2] = kept
 
 
@@ -180,7 +184,7 @@ def change_pair(
 @function
 def visit_words(
     words: WORDS, pair: i64, record: i64, merged: i64, records: RECORDS, before: NUMBERS, after: NUMBERS,
-    touched_before: NUMBERS, touched_after: NUMBERS, visits: RECORDS, state: NUMBERS
+    visits: RECORDS, state: NUMBERS
 ):  # fmt: skip
     """Merge a pair in all words of its records; `visits` is scratch for as many numbers as there are words."""
     number = 0
@@ -192,30 +196,28 @@ def visit_words(
         if each + WORDS_AHEAD < number:
             prefetch(words + visits[each + WORDS_AHEAD])
         merge_in_word(
-            words, visits[each], pair >> 32, pair & 0xFFFFFFFF, merged, records, before, after,
-            touched_before, touched_after, state
-        )  # fmt: skip
+            words, visits[each], pair >> 32, pair & 0xFFFFFFFF, merged, records, before, after, state
+        )
 
 
 @function
 def change_pairs(
-    pair: i64, merged: i64, before: NUMBERS, after: NUMBERS, touched_before: NUMBERS, touched_after: NUMBERS,
-    table: NUMBERS, mask: i64, heap: NUMBERS, state: NUMBERS
-):  # fmt: skip
+    pair: i64, merged: i64, before: NUMBERS, after: NUMBERS, table: NUMBERS, mask: i64, heap: NUMBERS, state: NUMBERS
+):
     """Bring table and heap up to date after a merge, and forget its neighbours."""
     left, right = pair >> 32, pair & 0xFFFFFFFF
-    for each in range(1, touched_before[0] + 1):
-        token = touched_before[each]
+    token = state[FIRST_BEFORE]
+    while token != NOBODY:
         place = before + token * NEIGHBOUR
         change_pair(pair_of(token, left), pair_of(token, merged), place[0], place[1], table, mask, heap, state)
-        place[0] = 0
-        place[1] = 0
-    for each in range(1, touched_after[0] + 1):
-        token = touched_after[each]
+        place[0], place[1] = 0, 0
+        token = place[2]
+    token = state[FIRST_AFTER]
+    while token != NOBODY:
         place = after + token * NEIGHBOUR
         change_pair(pair_of(right, token), pair_of(merged, token), place[0], place[1], table, mask, heap, state)
-        place[0] = 0
-        place[1] = 0
+        place[0], place[1] = 0, 0
+        token = place[2]
     if state[ADJACENT_COUNT] > 0:
         change_pair(
             pair_of(right, left), pair_of(merged, merged), state[ADJACENT_COUNT], state[ADJACENT_RECORD],
@@ -223,18 +225,16 @@ def change_pairs(
         )  # fmt: skip
     # Last, since what was lost may have been this pair itself, as (a, a) is in `aaa`.
     pair_slot(table, mask, pair)[1] = 0
-    touched_before[0] = 0
-    touched_after[0] = 0
-    state[ADJACENT_COUNT] = 0
-    state[ADJACENT_RECORD] = 0
+    state[ADJACENT_COUNT], state[ADJACENT_RECORD] = 0, 0
+    state[FIRST_BEFORE], state[FIRST_AFTER] = NOBODY, NOBODY
 
 
 @function
 def learn(
     limit: i64, words: WORDS, records: RECORDS, table: NUMBERS, mask: i64, heap: NUMBERS, most: i64, before: NUMBERS,
-    after: NUMBERS, touched_before: NUMBERS, touched_after: NUMBERS, visits: RECORDS, merges: NUMBERS, state: NUMBERS
-):  # fmt: skip
-    """Learn merges until there are `limit`, no pair is left, or table and heap might outgrow `most` pairs.
+    after: NUMBERS, visits: RECORDS, merges: NUMBERS, state: NUMBERS
+) -> bool:  # fmt: skip
+    """Learn merges until there are `limit` or no pair is left. False: table and heap might outgrow `most` pairs.
 
     A merge is written as its pair and count. A pair's count only rises in the merge that creates it and falls
     afterwards, so an entry of the heap that is out of date is too high, never too low.
@@ -242,7 +242,7 @@ def learn(
     while state[MERGES] < limit and state[HEAP_SIZE] > 0:
         merged = 256 + state[MERGES]
         if (state[PAIRS_USED] if state[PAIRS_USED] > state[HEAP_SIZE] else state[HEAP_SIZE]) + 2 * merged > most:
-            return
+            return False
         count, pair = heap[0], heap[1]
         place = pair_slot(table, mask, pair)
         current = place[1] if place[2] != 0 else 0
@@ -258,17 +258,17 @@ def learn(
         merges[2 * state[MERGES]] = pair
         merges[2 * state[MERGES] + 1] = count
         state[MERGES] += 1
-        visit_words(
-            words, pair, place[2], merged, records, before, after, touched_before, touched_after, visits, state
-        )
-        change_pairs(pair, merged, before, after, touched_before, touched_after, table, mask, heap, state)
+        visit_words(words, pair, place[2], merged, records, before, after, visits, state)
+        change_pairs(pair, merged, before, after, table, mask, heap, state)
+    return True
 
 
 def learn_merges(pieces, ends, counts, limit, ids_from_byte):
     """The merges of `training.learn_merges`, as two arrays: the pairs i64[merges, 2] and the count of each i64[merges].
 
     The words are `pieces` u8[bytes], end to end, each up to its number in `ends` i64[words], and occur `counts`
-    i64[words] times; `ids_from_byte` i64[256] numbers the bytes, and so decides between equally frequent pairs.
+    i64[words] times; `ids_from_byte` i64[256] numbers the bytes, and so decides between equally frequent pairs. Raises
+    ValueError for more than a billion bytes of different words.
     """
     words = np.empty(len(pieces) + HEADER * len(ends), np.int32)
     size = lay_out_words(pieces, ends, counts, len(ends), ids_from_byte, words)
@@ -278,31 +278,29 @@ def learn_merges(pieces, ends, counts, limit, ids_from_byte):
     count_byte_pairs(words, size, byte_counts, byte_records, np.zeros(BYTE_PAIRS, np.int64))
     used = 1 + int(byte_records.sum())
     # A merge makes a word shorter by one, and adds at most a record on either side.
-    records = np.empty(2 * (used + 2 * symbols), np.uint32)
+    most_records = used + 2 * symbols
+    if max(most_records, size) > MOST_RECORDS:
+        raise ValueError(f"The text has {symbols} bytes of different pieces, too many to number. Train on a part of it.")
+    records = np.empty(2 * most_records, np.uint32)
     firsts = 1 + np.cumsum(byte_records) - byte_records
     behind = firsts.copy()
     index_byte_pairs(words, size, records, behind, np.zeros(BYTE_PAIRS, np.int64))
     records[2 * behind[byte_records > 0] - 1] = 0
 
-    state = np.zeros(6, np.int64)
-    state[RECORDS_USED] = used
-    tokens = 256 + limit
+    state = np.zeros(8, np.int64)
+    state[RECORDS_USED], state[FIRST_BEFORE], state[FIRST_AFTER] = used, NOBODY, NOBODY
     slots = FIRST_SLOTS
     table, heap = np.zeros(slots * SLOT_WORDS, np.int64), np.empty(slots, np.int64)
     add_byte_pairs(byte_counts, firsts, table, slots - 1, heap, state)
-    before, after = np.zeros(tokens * NEIGHBOUR, np.int64), np.zeros(tokens * NEIGHBOUR, np.int64)
-    touched_before, touched_after = np.zeros(tokens + 1, np.int64), np.zeros(tokens + 1, np.int64)
-    visits = np.empty(len(ends), np.uint32)
-    merges = np.empty(2 * limit, np.int64)
-    while True:
-        learn(
-            limit, words, records, table, slots - 1, heap, slots // 2, before, after, touched_before, touched_after,
-            visits, merges, state
-        )  # fmt: skip
-        if state[MERGES] == limit or state[HEAP_SIZE] == 0:
-            break
-        larger = np.zeros(2 * slots * SLOT_WORDS, np.int64)
-        state[PAIRS_USED] = copy_pairs(table, slots, larger, 2 * slots - 1)
-        slots, table, heap = 2 * slots, larger, np.concatenate([heap, np.empty_like(heap)])
+    before, after = (np.zeros((256 + limit) * NEIGHBOUR, np.int64) for _ in range(2))
+    visits, merges = np.empty(len(ends), np.uint32), np.empty(2 * limit, np.int64)
+    while state[MERGES] < limit and state[HEAP_SIZE] > 0:
+        if not learn(
+            min(limit, int(state[MERGES]) + MERGES_AT_ONCE), words, records, table, slots - 1, heap, slots // 2,
+            before, after, visits, merges, state
+        ):  # fmt: skip
+            larger = np.zeros(2 * slots * SLOT_WORDS, np.int64)
+            state[PAIRS_USED] = copy_pairs(table, slots, larger, 2 * slots - 1)
+            slots, table, heap = 2 * slots, larger, np.concatenate([heap, np.empty_like(heap)])
     learned = merges[: 2 * state[MERGES]].reshape(-1, 2)
     return np.stack([learned[:, 0] >> 32, learned[:, 0] & 0xFFFFFFFF], axis=1), learned[:, 1]
