@@ -8,7 +8,6 @@ import functools
 import inspect
 import operator
 import textwrap
-import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -65,13 +64,13 @@ class Function:
                 raise LoweringError(
                     f"{self.symbol}: {name} has no type of native functions", location=self._place(0), hint=hint
                 )
-        self._lock = threading.Lock()
         self._native: Callable | None = None
 
     def __call__(self, *arguments):
         """Run it. Raises ExecutionError for arguments of other types, and LoweringError if it cannot be compiled."""
         if self._native is None:
-            self._compile()
+            # Two threads may both do so: a lock would stay closed for ever in the child of a fork.
+            self._native = self._compiled()
         if len(arguments) != len(self.parameters):
             raise ExecutionError(f"{self.symbol} takes {len(self.parameters)} arguments, not {len(arguments)}")
         return self._native(*map(self._passed, self.parameters.items(), arguments))
@@ -102,21 +101,18 @@ class Function:
         head = f"define {linkage}{result_type(self.results)} @{self.symbol}({parameters}) {attributes}"
         return f"{head} {{\n{body}\n}}\n", translator.code.helpers, list(translator.callees.values())
 
-    def _compile(self) -> None:
+    def _compiled(self) -> Callable:
         from euler_ir.backends.cpu import jit
 
-        with self._lock:
-            if self._native is not None:
-                return
-            if len(self.results) > 1:
-                raise LoweringError(f"{self.symbol} returns several values, which only native functions can take")
-            code = jit.LoadedCode([jit.compile_object(self.llvm_ir(), jit.INTEGERS)], [self.symbol])
-            kinds = {i64: ctypes.c_int64, u64: ctypes.c_uint64, TRUTH: ctypes.c_bool}
-            result = kinds[self.results[0]] if self.results else None
-            parameters = [kinds.get(kind, ctypes.c_void_p) for kind in self.parameters.values()]
-            native = ctypes.CFUNCTYPE(result, *parameters)(code.address(self.symbol))
-            native.code = code
-            self._native = native
+        if len(self.results) > 1:
+            raise LoweringError(f"{self.symbol} returns several values, which only native functions can take")
+        code = jit.LoadedCode([jit.compile_object(self.llvm_ir(), jit.INTEGERS)], [self.symbol])
+        kinds = {i64: ctypes.c_int64, u64: ctypes.c_uint64, TRUTH: ctypes.c_bool}
+        result = kinds[self.results[0]] if self.results else None
+        parameters = [kinds.get(kind, ctypes.c_void_p) for kind in self.parameters.values()]
+        native = ctypes.CFUNCTYPE(result, *parameters)(code.address(self.symbol))
+        native.code = code
+        return native
 
     def _passed(self, parameter: tuple[str, Integer | Pointer], argument) -> int:
         """An argument as ctypes takes it."""

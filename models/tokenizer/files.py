@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from euler_ir.native import default_threads
 from models.data.token_files import token_file_writer
 from models.tokenizer.unicode_classes import SPACE, class_table
 
@@ -52,6 +51,9 @@ def encode_file(tokenizer, sources, destination, *, separator=None, allowed_spec
 
 def _encoded(tokenizer, blocks, permissions):
     """Yield (block, future of its ids) in order, while as many blocks as there are threads are being encoded."""
+    # Here, since it takes long: what does not write files starts without it.
+    from euler_ir.native import default_threads
+
     threads = default_threads()
     with ThreadPoolExecutor(threads) as pool:
         begun = deque()

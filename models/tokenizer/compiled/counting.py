@@ -7,7 +7,7 @@ word of 0, so that marks a free slot. Which slot a piece is in depends on what c
 
 import numpy as np
 
-from euler_ir.native import default_threads, function, i64, pointer, read_only, u8, u64
+from euler_ir.native import function, i64, pointer, read_only, u8, u64
 from models.tokenizer.compiled.keys import LONGEST_SHORT, hash_bytes, hash_words, short_key
 from models.tokenizer.compiled.runs import in_threads, shards
 from models.tokenizer.compiled.scanner import TEXT, piece_end
@@ -176,16 +176,18 @@ class PieceTable:
 
 def count_pieces(text, runs):
     """The pieces of runs i64[runs, 3] of a text u8[bytes], which may be a memory map, as `PieceTable.pieces`."""
-    parts = shards(text, runs)
+    tables = []
 
-    def counted(number):
-        table = PieceTable(text)
-        for part in parts[number::tables]:
-            table.count(part)
-        return table
+    def count(part):
+        try:
+            table = tables.pop()
+        except IndexError:
+            table = PieceTable(text)
+        table.count(part)
+        tables.append(table)
 
-    tables = min(default_threads(), len(parts))
-    first, *others = in_threads(counted, range(tables))
+    in_threads(count, shards(text, runs))
+    first, *others = tables
     for other in others:
         first.add(other)
     return first.pieces()

@@ -195,9 +195,7 @@ def visit_words(
     for each in range(number):
         if each + WORDS_AHEAD < number:
             prefetch(words + visits[each + WORDS_AHEAD])
-        merge_in_word(
-            words, visits[each], pair >> 32, pair & 0xFFFFFFFF, merged, records, before, after, state
-        )
+        merge_in_word(words, visits[each], pair >> 32, pair & 0xFFFFFFFF, merged, records, before, after, state)
 
 
 @function
