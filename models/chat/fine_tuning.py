@@ -39,8 +39,8 @@ class FineTuningSettings(Settings):
     @classmethod
     def for_model(cls, config, **given):
         """Settings that suit a model and the number of steps, except for what is `given`."""
-        # 2e-3 for nano's width of 128, which was measured, to 5e-5 for the 768 of GPT-2 124M, which is usual.
-        given = {"context": config.context, "learning_rate": 32 / config.width**2, **given}
+        # From 2e-3 for nano's width of 128, which was measured, to 5e-5 for the 768 of GPT-2 124M, which is usual.
+        given = {"context": config.context, "learning_rate": min(2e-3, 32 / config.width**2), **given}
         steps = given.setdefault("steps", 1000)
         given.setdefault("final_learning_rate", given["learning_rate"] / 10)
         given.setdefault("warmup", min(50, steps // 10))

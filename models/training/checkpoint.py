@@ -7,6 +7,7 @@ document, `checkpoint`, with everything else and a SHA-256 of it all.
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import safetensors
@@ -64,8 +65,13 @@ class Checkpoint:
     def load(cls, path):
         """Read what `save` wrote.
 
-        Raises FileNotFoundError, or ValueError for a file that is something else, of another version, or damaged.
+        Raises FileNotFoundError or IsADirectoryError, or ValueError for a file that is something else, of another
+        version, or damaged.
         """
+        if Path(path).is_dir():
+            raise IsADirectoryError(
+                f"{path} is a folder. Give the path of a checkpoint; gpt2_convert.py makes one of a Hugging Face folder."
+            )
         try:
             with safetensors.safe_open(path, "numpy") as file:
                 document = json.loads((file.metadata() or {}).get("checkpoint", "null"))

@@ -64,7 +64,7 @@ def train(program, open_run, options):
     print(run.task.description())
     try:
         stopped_by = run.train(options.steps)
-    except (Diverged, OSError, ei.EulerError) as error:
+    except (Diverged, ValueError, OSError, ei.EulerError) as error:
         print(f"{program}: error: {error}", file=sys.stderr)
         return 1
     print(run.summary())

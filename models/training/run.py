@@ -167,6 +167,9 @@ def checkpoint_to_continue(folder, given):
     for name, value in dict(given).items():
         if name in CHANGEABLE:
             changed[name] = value
+        elif name not in checkpoint.settings:
+            option = "--" + name.replace("_", "-")
+            raise ValueError(f"The run in {folder.path} is one of another kind of training, without {option}.")
         elif _plain(value) != checkpoint.settings[name]:
             option = "--" + name.replace("_", "-")
             raise ValueError(

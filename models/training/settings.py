@@ -1,7 +1,7 @@
 """All that decides what a training run computes."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from euler_ir import optim
 from models.architectures import PRESETS
@@ -77,7 +77,16 @@ class Settings:
 
     @classmethod
     def of(cls, document):
-        """The settings of which `dataclasses.asdict` and JSON made `document`."""
+        """The settings of which `dataclasses.asdict` and JSON made `document`.
+
+        Raises ValueError when they are of another kind of training.
+        """
+        known = {field.name for field in fields(cls)}
+        if unknown := document.keys() - known:
+            raise ValueError(
+                f"The run is one of another kind of training: it has the setting {sorted(unknown)[0]}. "
+                "Continue it with the program that began it."
+            )
         return cls(**document | {"betas": tuple(document["betas"])})
 
     @property

@@ -1,6 +1,7 @@
 """Fine-tuning and preference tuning as runs: what they learn, that they go on bit for bit, how they fail."""
 
 import json
+import os
 import random
 import runpy
 import signal
@@ -225,6 +226,20 @@ def model_file(model, tmp_path):
     return path
 
 
+def test_a_run_of_another_kind_is_not_continued(model, dialogue, tmp_path, capsys):
+    start_fine_tuning(tmp_path / "sft", sft_settings(dialogue, steps=1), model).train()
+    assert program("gpt2_dpo.py")(["--out", str(tmp_path / "sft"), "--resume"]) == 2
+    assert "has the setting conversations" in capsys.readouterr().err
+    assert program("gpt2_dpo.py")(["--out", str(tmp_path / "sft"), "--resume", "--beta", "1"]) == 2
+    assert "another kind of training, without --beta" in capsys.readouterr().err
+
+
+def test_weights_that_explode_end_a_run_without_a_traceback(model_file, dialogue, tmp_path, capsys):
+    small = ["--conversations", dialogue, "--out", str(tmp_path / "sft"), "--steps", "3", "--learning-rate", "1e30"]
+    assert program("gpt2_sft.py")([str(model_file), *small]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 SMALL = ("--steps", 4, "--batch-size", 2, "--validate-every", 2)
 
 
@@ -252,6 +267,7 @@ def test_the_chain(model_file, dialogue, tmp_path, capsys):
     [
         ("gpt2_sft.py", [], "required: model"),
         ("gpt2_sft.py", ["none.safetensors"], "none.safetensors"),
+        ("gpt2_sft.py", ["FOLDER"], "is a folder. Give the path of a checkpoint"),
         ("gpt2_sft.py", ["MODEL", "--conversations", "none.jsonl"], "no file none.jsonl"),
         ("gpt2_sft.py", ["MODEL", "--conversations", "EMPTY"], "holds no conversation"),
         ("gpt2_sft.py", ["MODEL", "--context", "4"], "No conversation fits into 4 tokens"),
@@ -267,7 +283,7 @@ def test_the_chain(model_file, dialogue, tmp_path, capsys):
 )
 def test_wrong_use_is_one_line(model_file, dialogue, tmp_path, capsys, name, arguments, words):
     (tmp_path / "empty.jsonl").write_text("\n")
-    names = {"MODEL": model_file, "EMPTY": tmp_path / "empty.jsonl", "OUT": tmp_path / "out"}
+    names = {"MODEL": model_file, "EMPTY": tmp_path / "empty.jsonl", "OUT": tmp_path / "out", "FOLDER": tmp_path}
     names["PAIRS"] = pair_file(dialogue, tmp_path / "pairs.jsonl")
     arguments = [str(names.get(each, each)) for each in arguments]
     if name == "gpt2_sft.py" and "--conversations" not in arguments:
@@ -281,6 +297,37 @@ def test_wrong_use_is_one_line(model_file, dialogue, tmp_path, capsys, name, arg
     message = capsys.readouterr().err
     assert status == 2 and words in message and message.count("\n") == 1, message
     assert not (tmp_path / "out" / "latest.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_make_goes_from_a_text_to_an_answer(tmp_path):
+    """In a folder with the Makefile and this Python as its environment."""
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    for name in ("Makefile", "examples", "models"):
+        (tmp_path / name).symlink_to(ROOT / name)
+
+    def make(target, arguments=""):
+        command = ["make", "-o", ".venv/installed", target, "OUT=out/pico", f"ARGS={arguments}"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    status, said = make("sft")
+    assert status == 2 and "Run: make train" in said
+    small = "--steps 2 --batch-size 2"
+    assert make("train", f"{small} --preset pico")[0] == 0
+    status, said = make("dpo")
+    assert status == 2 and "Run: make sft" in said
+    status, said = make("sft", small)
+    assert status == 0 and "Reached step 2" in said, said
+    assert "Continuing" not in make("sft", small)[1]  # done already, and goes no further
+    status, said = make("dpo", small)
+    assert status == 0 and "Reached step 2" in said, said
+    status, said = make("chat", "--tokens 4 --prompt hello")
+    assert status == 0 and "out/pico-dpo" in said, said
 
 
 @pytest.mark.slow
