@@ -79,6 +79,7 @@ def parse_arguments(arguments):
     run.add_argument("--keep", type=int, help="checkpoints kept by their step, beside latest and best (default: 0)")
     run.add_argument("--on-nonfinite", choices=["stop", "skip"], help="a step with NaN or infinity (default: stop)")
     run.add_argument("--device", choices=["cpu", "cuda", "reference"], default="cpu", help="default: %(default)s")
+    run.add_argument("--peak-gflops", type=float, help="of the machine, to tell how much of it training used (MFU)")
     run.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
     options = parser.parse_args(arguments)
     if options.device == "cuda":
@@ -107,6 +108,7 @@ def main(arguments=None):
     except KeyboardInterrupt:
         print("Stopped before the first step; there is nothing to resume.", file=sys.stderr)
         return 130
+    run.peak_flops = options.peak_gflops and options.peak_gflops * 1e9
     print(run.task.description())
     try:
         stopped_by = run.train(options.steps)

@@ -1,12 +1,12 @@
-"""The loss curve of a training run as a picture."""
+"""The loss curves of training runs as a picture."""
 
 from models.files import replacing
 
 
-def draw_loss_curve(records, path, title):
-    """Draw training and validation loss over steps into the PNG file `path`.
+def draw_loss_curves(logs, path, title):
+    """Draw training and validation loss over steps into the PNG file `path`, in a colour for each run.
 
-    `records` are those of `read_metrics`. Raises ImportError when matplotlib is not installed.
+    `logs` has the records of `read_metrics` by the name of the run. Raises ImportError when matplotlib is not installed.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -14,20 +14,19 @@ def draw_loss_curve(records, path, title):
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    taken = [record for record in records if record["loss"] is not None]
-    axes.plot([r["step"] for r in taken], [r["loss"] for r in taken], lw=0.7, alpha=0.6, label="training")
-    validated = [record for record in records if "validation_loss" in record]
-    if validated:
-        steps, losses = [r["step"] for r in validated], [r["validation_loss"] for r in validated]
-        axes.plot(steps, losses, marker="o", ms=4, label="validation")
-        bits = f" ({validated[-1]['bits_per_byte']:.3f} bits per byte)" if "bits_per_byte" in validated[-1] else ""
-        axes.annotate(
-            f"{losses[-1]:.3f}{bits}",
-            (steps[-1], losses[-1]),
-            xytext=(-6, 10),
-            textcoords="offset points",
-            ha="right",
-        )
+    for number, (name, records) in enumerate(logs.items()):
+        prefix, colour = (f"{name}: ", f"C{number}") if len(logs) > 1 else ("", None)
+        taken = [record for record in records if record["loss"] is not None]
+        steps, losses = [r["step"] for r in taken], [r["loss"] for r in taken]
+        axes.plot(steps, losses, lw=0.7, alpha=0.6, color=colour, label=f"{prefix}training")
+        validated = [record for record in records if "validation_loss" in record]
+        if validated:
+            steps, losses = [r["step"] for r in validated], [r["validation_loss"] for r in validated]
+            axes.plot(steps, losses, marker="o", ms=4, color=colour, label=f"{prefix}validation")
+            last = validated[-1]
+            bits = f" ({last['bits_per_byte']:.3f} bits per byte)" if "bits_per_byte" in last else ""
+            place = {"xytext": (-6, 10 + 12 * number), "textcoords": "offset points", "ha": "right"}
+            axes.annotate(f"{losses[-1]:.3f}{bits}", (steps[-1], losses[-1]), color=colour, **place)
     axes.set(xlabel="step", ylabel="loss (nats per token)", title=title)
     axes.grid(alpha=0.3)
     axes.legend()

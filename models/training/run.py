@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from models.training.checkpoint import Checkpoint
-from models.training.loss_curve import draw_loss_curve
+from models.training.loss_curve import draw_loss_curves
 from models.training.metrics import MetricsFile, read_metrics
 from models.training.progress import Progress, duration
 from models.training.settings import CHANGEABLE
@@ -21,8 +21,11 @@ class TrainingRun:
     """A run in its folder: `latest` and `best` checkpoint, log and loss curve, and what its task adds to them.
 
     `checkpoint` is where it stands. At step 0 it may hold no arrays, to begin from the seed, or those of a model to
-    begin from, without the optimiser's.
+    begin from, without the optimiser's. `peak_flops`, the most floating-point operations a second that the machine can
+    do, is only for `summary`.
     """
+
+    peak_flops = None
 
     def __init__(self, folder, checkpoint, task, settings):
         self.folder, self.checkpoint, self.task, self.settings = folder, checkpoint, task, settings
@@ -124,8 +127,14 @@ class TrainingRun:
         tokens = step * self.settings.tokens_per_step
         seconds = sum(record["seconds"] for record in read_metrics(self.folder.metrics))
         speed = f"{tokens / seconds:,.0f}" if seconds else "n/a"
+        flops = self.task.flops_per_token() * tokens / seconds if seconds else 0.0
+        # Model FLOPs utilisation: the share of what the machine could do at most, if somebody says what that is.
+        used = f"{flops / self.peak_flops:.1%}" if self.peak_flops else "n/a"
         wall_time = duration(progress.get("seconds", 0.0))
-        lines = [f"Reached step {step} with {tokens:,} tokens in {wall_time} ({speed} tokens/s in steps)."]
+        lines = [
+            f"Reached step {step} with {tokens:,} tokens in {wall_time} ({speed} tokens/s in steps).",
+            f"{flops / 1e9:.1f} GFLOP/s, MFU {used}.",
+        ]
         if "best" in progress:
             best = dict(progress["best"])
             lines.append(f"Last {self.task.in_words(progress['last'])}.")
@@ -144,7 +153,7 @@ class TrainingRun:
 
     def _draw_curve(self, progress):
         try:
-            draw_loss_curve(read_metrics(self.folder.metrics), self.folder / "loss.png", self.task.title)
+            draw_loss_curves({"": read_metrics(self.folder.metrics)}, self.folder / "loss.png", self.task.title)
         except ImportError:
             progress.say("No loss curve: matplotlib is not installed. Install it with: pip install 'euler-ir[plot]'")
 

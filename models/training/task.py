@@ -46,6 +46,13 @@ class Task:
         """The Needs of training, known before the first step."""
         return needs_of(self.compiled())
 
+    def flops_per_token(self):
+        """Floating-point operations that training takes for a token: 6 N + 12 L T W, for N parameters, L layers, T
+        tokens a window and W features (Chowdhery et al., arXiv:2204.02311, appendix B). N counts the embeddings too.
+        """
+        config = self.config
+        return 6 * config.build().parameter_count() + 12 * config.layers * self.settings.context * config.width
+
     def inputs(self, step, micro_step):
         """Arrays by name, a pure function of both numbers, so that a resumed run sees what it would have seen."""
         raise NotImplementedError

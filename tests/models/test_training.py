@@ -34,7 +34,11 @@ def test_a_run_learns_and_leaves_its_files(tmp_path, text_file, backend):
     checkpoints = {"latest.safetensors", "best.safetensors"}
     assert names == checkpoints | {"loss.png", "metrics.jsonl", "tokenizer.json", "train.tokens", "validation.tokens"}
     assert (tmp_path / "run" / "loss.png").read_bytes().startswith(b"\x89PNG")
+    run.peak_flops = 1e12
     summary = run.summary()
+    flops = (6 * run.task.config.build().parameter_count() + 12 * 1 * 8 * 8) * 640
+    seconds = sum(record["seconds"] for record in records)
+    assert f"{flops / seconds / 1e9:.1f} GFLOP/s, MFU {flops / seconds / 1e12:.1%}." in summary
     assert "Reached step 40 with 640 tokens" in summary and "bits per byte" in summary and "loss.png" in summary
 
 
@@ -131,6 +135,51 @@ def test_a_run_killed_at_a_random_moment_continues_bit_for_bit(tmp_path, text_fi
     assert not list((tmp_path / "parts").glob(".*"))
 
 
+KILLED = """
+import os, signal
+calls, original = 0, os.{function}
+def killing(*arguments):
+    global calls
+    calls += 1
+    if {after}:
+        original(*arguments)
+    if calls == {number}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if not {after}:
+        original(*arguments)
+os.{function} = killing
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "after"),
+    [
+        ("replace", False),
+        pytest.param("replace", True, marks=pytest.mark.slow),
+        pytest.param("fsync", False, marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_killed_while_it_saves_keeps_a_checkpoint(tmp_path, text_file, function, after):
+    """Before, in or after the writing of any file: tokenizer, tokens, log, best, latest, picture."""
+    options = {"steps": 6, "validate_every": 2}
+    start(tmp_path / "whole", text_file, **options).train()
+    number = random.randint(1, 13 if function == "replace" else 26)
+    given = ["--steps", 6, "--validate-every", 2, "--batch-size", 2, "--vocab-size", 280, "--corpus", text_file]
+    before = KILLED.format(function=function, number=number, after=after)
+    process = program("--out", tmp_path / "parts", *given, before=before)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, number
+    if (tmp_path / "parts" / "latest.safetensors").exists():
+        run = resume_pretraining(tmp_path / "parts", backend="reference")
+    else:
+        run = start(tmp_path / "parts", text_file, **options)
+    run.train()
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    best = [Checkpoint.load(tmp_path / name / "best.safetensors") for name in ("whole", "parts")]
+    assert best[0].step == best[1].step
+    assert not list((tmp_path / "parts").glob(".*"))
+
+
 def test_a_finished_run_resumes_to_nothing_and_can_go_further(tmp_path, text_file):
     start(tmp_path / "run", text_file).train()
     run = resume_pretraining(tmp_path / "run", {"steps": 12})
@@ -139,6 +188,15 @@ def test_a_finished_run_resumes_to_nothing_and_can_go_further(tmp_path, text_fil
     run.train(14)
     records = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert len(records) == 14 and records[-1]["learning_rate"] == pytest.approx(1e-3), "the schedule keeps its horizon"
+
+
+def test_validating_does_not_change_what_is_learned(tmp_path, text_file):
+    losses = []
+    for every in (1, 12):
+        start(tmp_path / str(every), text_file, steps=6, validate_every=every, dropout=0.2).train()
+        records = read_metrics(tmp_path / str(every) / "metrics.jsonl")
+        losses.append([(record["loss"], record["gradient_norm"]) for record in records])
+    assert losses[0] == losses[1]
 
 
 def test_a_run_is_neither_overwritten_nor_changed_by_accident(tmp_path, text_file):
@@ -167,7 +225,7 @@ def test_best_and_latest_are_both_kept_and_a_run_without_progress_ends_early(tmp
     best, latest = (Checkpoint.load(tmp_path / "run" / f"{name}.safetensors") for name in ("best", "latest"))
     assert (best.step, latest.step) == (8, 16)
     assert latest.progress["best"] == {"step": 8, "validation_loss": 1.0, "bits_per_byte": 3.0}
-    assert run.summary().splitlines()[2] == "Best, at step 8: validation loss 1.000, 3.000 bits per byte."
+    assert run.summary().splitlines()[3] == "Best, at step 8: validation loss 1.000, 3.000 bits per byte."
     # It does not go on by itself, and does with more patience.
     run = resume_pretraining(tmp_path / "run", backend="reference")
     run.train()

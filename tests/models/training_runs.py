@@ -65,6 +65,7 @@ def trainer(text, vocab_size=280, **given):
     return Trainer(task, options), tokenizer, tokens[-300:]
 
 
-def program(*arguments, **options):
-    command = [sys.executable, "-c", PROGRAM, "--preset", "tiny", "--device", "reference", *map(str, arguments)]
+def program(*arguments, before="", **options):
+    """The example as a process, which does what ``before`` says first."""
+    command = [sys.executable, "-c", before + PROGRAM, "--preset", "tiny", "--device", "reference", *map(str, arguments)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
