@@ -149,10 +149,14 @@ def resume_pretraining(folder, given=(), backend="cpu", threads=None, memory_bud
     if "corpus" in given:
         given["corpus"] = as_sources(given["corpus"])
     folder = RunFolder(folder)
-    checkpoint = checkpoint_to_continue(folder, given)
-    if not checkpoint.data:
-        raise ValueError(f"{folder.latest} does not say what it learned from. Begin another run with --init-from it.")
-    return _run(folder, checkpoint, backend, threads, memory_budget)
+    try:
+        checkpoint = checkpoint_to_continue(folder, given)
+        if not checkpoint.data:
+            raise ValueError(f"{folder.latest} does not say what it learned from. Begin another run with --init-from.")
+        return _run(folder, checkpoint, backend, threads, memory_budget)
+    except BaseException:
+        folder.release()
+        raise
 
 
 def _tokenizer(settings, sources):

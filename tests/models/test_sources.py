@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from training_runs import ROOT, assert_same_run, settings
+from training_runs import ROOT, assert_same_run, program, settings
 
 from models.data.batches import IGNORED_LABEL, Batches
 from models.data.sources import Source, SourceFiles
@@ -204,6 +204,20 @@ def test_token_files_need_their_tokenizer(tmp_path, mixed, small_tokenizer):
     )
     run.train()
     assert run.checkpoint.step == 2
+
+
+def test_the_example_takes_sources_and_all_settings(tmp_path, mixed):
+    (play, shards), tokenizer = mixed
+    corpus = ["--corpus", *play, "--corpus", *shards, "--tokenizer", tokenizer, "--across-documents"]
+    steps = ["--steps", 3, "--schedule", "wsd", "--optimizer", "muon", "--warmup", 1, "--final-learning-rate", 0]
+    run = ["--keep", 1, "--patience", 5, "--on-nonfinite", "skip", "--memory-budget", "auto", "--peak-gflops", 100]
+    process = program(*corpus, *steps, *run, "--batch-size", 4, "--out", tmp_path / "run")
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "play.txt: " in output and "*.tokens: " in output and "Memory: " in output and "% of" not in errors
+    kept = Checkpoint.load(tmp_path / "run" / "step-00000003.safetensors")
+    assert kept.settings["schedule"] == "wsd" and kept.settings["across_documents"]
+    assert "optim.momentum.h.0.mlp.c_fc.weight" in kept.arrays
 
 
 def test_characters_are_a_vocabulary(tmp_path, text_file):

@@ -287,6 +287,20 @@ def test_a_second_signal_acts_at_once():
         time.sleep(1)
 
 
+def test_a_signal_that_is_ignored_stays_so():
+    """A shell starts what runs in the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interruption() as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stop.signal is None
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.signal == signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_log_cut_short_is_read_and_continued(tmp_path):
     path = tmp_path / "metrics.jsonl"
     log = MetricsFile(path)
