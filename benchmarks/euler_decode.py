@@ -1,16 +1,21 @@
 """Decoding by `models.generation`, on graphs that euler_ir compiles for the CPU."""
 
+import time
+
 import numpy as np
 
 import euler_ir as ei
-from models.generation.cache import decode_graph
-from models.generation.predictor import Predictor
-from models.generation.reader import Reader
+from models.generation.sampler import Sampler
+from models.generation.sampling import Sampling
 from models.gpt2 import GPT2Config
+from models.language_model import evaluation_graph
+from models.tokenizer.bpe import Tokenizer
+
+SAMPLING = Sampling(0.9, top_k=50, top_p=0.95, repetition_penalty=1.2)
 
 
 class EulerDecoder:
-    """One sequence of up to `window` tokens.
+    """One sequence of any length; the `window` of its peers it chooses itself.
 
     It begins with weights of its own and writes them to the file `weights`. They are kept as f32 or in the type `kept`.
     """
@@ -19,20 +24,36 @@ class EulerDecoder:
 
     def __init__(self, workload, weights, threads, window):
         config = GPT2Config(workload.vocab_size, workload.context, workload.layers, workload.heads, workload.width)
-        graph = decode_graph(config, 1, window)
+        graph = evaluation_graph(config, 1, 1)
         state, names = ei.initial_state(graph), [parameter.op.attributes["name"] for parameter in graph.parameters]
         np.savez(weights, **{name: state[name] for name in names})
-        self._predictor = Predictor(config, state, self.kept, threads=threads)
+        # Tokens of two bytes, up to the last, which ends a text.
+        pairs = [divmod(number, 256) for number in range(workload.vocab_size - 257)]
+        tokenizer = Tokenizer(pairs) if pairs else Tokenizer([], ())
+        self._sampler = Sampler(config, state, tokenizer, self.kept, threads=threads)
 
     def begin(self, tokens):
         """Logits after `tokens`, from an empty cache on."""
-        self._reader, self._ids = Reader(self._predictor), tokens.tolist()
+        self._reader, self._ids = self._sampler.reader(), tokens.tolist()
         return self._reader.logits([self._ids])[0]
 
     def next(self, token):
         """Logits after one `token` more."""
         self._ids.append(token)
         return self._reader.logits([self._ids])[0]
+
+    def text_ms(self, batch, prompt, count):
+        """Milliseconds of a step in which `batch` texts grow by a token each, after prompts of `prompt` tokens.
+
+        Everything that a user of `Sampler.texts` waits for is in it; it is the mean of `count` steps.
+        """
+        return (self._seconds(batch, prompt, count + 1) - self._seconds(batch, prompt, 1)) / count * 1e3
+
+    def _seconds(self, batch, prompt, count):
+        start = time.perf_counter()
+        for _ in self._sampler.texts(["ab" * prompt] * batch, count, SAMPLING):
+            pass
+        return time.perf_counter() - start
 
 
 class HalfEulerDecoder(EulerDecoder):

@@ -1,7 +1,8 @@
 """Greedy decoding with a GPT-2, one sequence, keys and values cached: the time of a token after a prompt.
 
 Each token is one call from Python, the choice of the likeliest included. What a token must read at least is every
-parameter but the position embedding, once. Peers compute in f32; euler_ir also from narrower weights.
+parameter but the position embedding, once. Peers compute in f32; euler_ir also from narrower weights. `texts` is the
+whole way to text, with sampling, a repetition penalty and the decoding of tokens, for one text and for several at once.
 """
 
 import contextlib
@@ -20,11 +21,12 @@ from benchmarks.workload import WORKLOADS
 
 PEERS = ("torch", "jax")
 DEFAULT_PEERS = ("torch",)
-PARTS = ("small", "124M")
+PARTS = ("small", "124M", "texts")
 ROUNDS = 5
 
 _SIZES = {"small": WORKLOADS["small"], "124M": WORKLOADS["124M-T256"]}
 PROMPT, WINDOW, TOKENS = 128, 256, 64
+_TEXTS_OF, BATCHES = "124M", (1, 4, 16)
 FORCED = 4
 # In units of the root mean square of the logits.
 TOLERANCE = 1e-3
@@ -62,6 +64,10 @@ class Decoding:
         self._token = int(np.argmax(self._prompt()))
         return timed_ms(self._next, TOKENS)
 
+    def text(self, batch):
+        """Milliseconds of a step in which `batch` texts are drawn together, in a list."""
+        return [self._decoder.text_ms(batch, PROMPT, TOKENS)]
+
     def _prompt(self):
         return self._decoder.begin(self._text[:PROMPT])
 
@@ -77,9 +83,15 @@ def check_logits(peer, found, expected):
 
 
 def measure(parts, peers, threads, rounds):
-    """One result a size: for each peer, and for each kind of weights, the times of a token and of the prompt."""
+    """One result a size: for each peer, and for each kind of weights, the times of a token and of the prompt.
+
+    For the part `texts`: for each kind of weights the times of a step by the number of texts.
+    """
     results = []
     for part in parts:
+        if part == "texts":
+            results.append({"part": part, "peers": _measure_texts(_SIZES[_TEXTS_OF], threads, rounds)})
+            continue
         workload = _SIZES[part]
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
             weights = Path(folder) / "weights.npz"
@@ -104,9 +116,33 @@ def measure(parts, peers, threads, rounds):
     return results
 
 
+def _measure_texts(workload, threads, rounds):
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        weights = Path(folder) / "weights.npz"
+        remotes = [stack.enter_context(Remote(peer, Decoding, peer, workload, weights, threads)) for peer in OWN]
+        measured = {name: {"weight_bytes": _DECODERS[name][2] * workload.parameters, "step_ms": {}} for name in OWN}
+        for batch in BATCHES:
+            take_turns(remotes, 1, "text", batch)
+            for name, of_name in take_turns(remotes, rounds, "text", batch).items():
+                measured[name]["step_ms"][str(batch)] = summary(of_name)
+    return measured
+
+
 def tables(results, ceilings):
-    """One table a size."""
-    return [_table(result, ceilings) for result in results]
+    """One table a size, and one of texts."""
+    return [(_texts_table if result["part"] == "texts" else _table)(result, ceilings) for result in results]
+
+
+def _texts_table(result, ceilings):
+    rows = []
+    for peer, one in result["peers"].items():
+        for batch, times in one["step_ms"].items():
+            rate = one["weight_bytes"] / times["median"] / 1e6
+            tokens = number(int(batch) * 1e3 / times["median"])
+            rows.append((peer, batch, spread(times), tokens, number(rate), percent(rate / ceilings["read"])))
+    columns = ("weights", "texts", "ms a step", "tokens/s", "GB/s of weights", "of read ceiling")
+    note = "Repetition penalty, top_k 50, top_p 0.95, streaming of whole characters; after prompts of 128 tokens."
+    return Table(f"{_TEXTS_OF}: texts drawn together, each by a token a step", columns, tuple(rows), note)
 
 
 def _table(result, ceilings):

@@ -285,6 +285,27 @@ def test_the_decoding_table_by_hand():
     assert table.rows == (("euler_ir", "50", "20 [10, 40]", "1.00", "2.5", "25 %", "20 [10, 40]"),)
 
 
+def test_the_table_of_texts_by_hand():
+    times = {"median": 20.0, "min": 10.0, "max": 40.0, "samples": 6}
+    one = {"weight_bytes": 50_000_000, "step_ms": {"1": times, "4": times}}
+    (table,) = infer.tables([{"part": "texts", "peers": {"euler_ir": one}}], CEILINGS)
+    # A step of 20 ms is 50 a second, each of which reads 50 MB.
+    assert table.rows[0] == ("euler_ir", "1", "20 [10, 40]", "50", "2.5", "25 %")
+    assert table.rows[1] == ("euler_ir", "4", "20 [10, 40]", "200", "2.5", "25 %")
+
+
+def test_texts_are_timed(quick, tmp_path, monkeypatch):
+    monkeypatch.setitem(infer._SIZES, infer._TEXTS_OF, dataclasses.replace(TINY, vocab_size=300, context=256))
+    monkeypatch.setattr(infer, "BATCHES", (1, 2))
+    monkeypatch.setattr(infer, "TOKENS", 3)
+    file = tmp_path / "infer.json"
+    options = ["infer", "--only", "texts", "--peers", "none", "--rounds", "1", "--json", str(file)]
+    assert command_line.main(options) == 0
+    (result,) = json.loads(file.read_text())["results"]
+    assert result["peers"].keys() == set(infer.OWN)
+    assert all(one["step_ms"].keys() == {"1", "2"} for one in result["peers"].values())
+
+
 # -- compilation -------------------------------------------------------------------------------------------------------
 
 
