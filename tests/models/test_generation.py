@@ -11,6 +11,12 @@ from models.generation.cache import decode_graph, extension_graph, prefill_graph
 from models.generation.predictor import Predictor
 from models.generation.reader import Reader, visible
 from models.language_model import evaluation_graph
+from models.nanoeuler import NanoEulerConfig
+
+GROUPED = NanoEulerConfig(
+    vocab_size=13, context=8, layers=2, heads=4, key_heads=2, head_width=4, width=12, mlp_width=20, predictions=2
+)
+ARCHITECTURES = pytest.mark.parametrize("config", [TINY, GROUPED], ids=["gpt2", "nanoeuler"])
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +29,8 @@ def lively_state(config):
     """Parameters far enough from each other that continuations depend on the prompt."""
     state = ei.initial_state(evaluation_graph(config, 1, 1), seed=5)
     for name in state:
-        if name.endswith("weight") and "ln" not in name:
-            state[name] = state[name] * np.float32(30)
+        if state[name].ndim == 2:
+            state[name] = state[name] * np.float32(0.5 / state[name].std())
     return state
 
 
@@ -43,7 +49,7 @@ class Uncached:
         return self._run(self._state, tokens=tokens, position=np.array([len(window) - 1]))["logits"][0]
 
 
-@pytest.mark.parametrize("prompt", [1, 2, 5])
+@pytest.mark.parametrize("prompt", [1, 5])
 def test_logits_at_every_position_are_those_of_transformers(backend, prompt):
     expected = np.load(MICRO / "forward_backward.npz")
     predictor = Predictor(MICRO_CONFIG, micro_state(evaluation_graph(MICRO_CONFIG, 1, 1)), backend=backend)
@@ -53,7 +59,7 @@ def test_logits_at_every_position_are_those_of_transformers(backend, prompt):
             assert_close(text.logits([tokens[:count].tolist()])[0], logits[count - 1], f"{count} tokens")
 
 
-@pytest.mark.parametrize("part", [2, 3, 7])
+@pytest.mark.parametrize("part", [2, 7])
 def test_texts_are_read_in_parts_of_any_length(backend, part):
     expected = np.load(MICRO / "forward_backward.npz")
     predictor = Predictor(MICRO_CONFIG, micro_state(evaluation_graph(MICRO_CONFIG, 1, 1)), backend=backend)
@@ -87,11 +93,12 @@ def test_what_is_seen_of_a_text_is_its_end_and_moves_by_half_a_context():
     assert visible([7, 8, 9], 2) == [8, 9]
 
 
-@pytest.mark.parametrize("prompt", [1, 3, 8, 11])
-def test_text_is_that_without_a_cache_beyond_the_context_too(backend, prompt):
+@ARCHITECTURES
+@pytest.mark.parametrize("prompt", [1, 11])
+def test_text_is_that_without_a_cache_beyond_the_context_too(backend, config, prompt):
     """The likeliest tokens in turn: the first alone is soon the same one again and again."""
-    state = lively_state(TINY)
-    text, uncached = Reader(Predictor(TINY, state, backend=backend)), Uncached(TINY, state, backend)
+    state = lively_state(config)
+    text, uncached = Reader(Predictor(config, state, backend=backend)), Uncached(config, state, backend)
     ids = [(3 * number + prompt) % 13 for number in range(prompt)]
     for number in range(14):
         logits, expected = text.logits([ids])[0], uncached.logits(ids)
@@ -101,11 +108,12 @@ def test_text_is_that_without_a_cache_beyond_the_context_too(backend, prompt):
     assert len(set(ids[prompt:])) > 2
 
 
-@pytest.mark.parametrize("count", [2, 3, 5])
-def test_rows_of_a_batch_are_read_as_by_themselves(backend, count):
+@ARCHITECTURES
+@pytest.mark.parametrize("count", [2, 5])
+def test_rows_of_a_batch_are_read_as_by_themselves(backend, config, count):
     """Of different lengths, beyond the context, while some of them end."""
-    state, random = lively_state(TINY), np.random.default_rng(count)
-    predictor, uncached = Predictor(TINY, state, backend=backend), Uncached(TINY, state, backend)
+    state, random = lively_state(config), np.random.default_rng(count)
+    predictor, uncached = Predictor(config, state, backend=backend), Uncached(config, state, backend)
     batch = Reader(predictor, count)
     texts = [random.integers(0, 13, 1 + 3 * row).tolist() for row in range(count)]
     for step in range(12):
@@ -118,10 +126,11 @@ def test_rows_of_a_batch_are_read_as_by_themselves(backend, count):
             batch.keep(kept)
 
 
-def test_a_text_may_change_anywhere(backend):
+@ARCHITECTURES
+def test_a_text_may_change_anywhere(backend, config):
     """What it has in common with the one before is not read again, and nothing else is taken for known."""
-    state, random = lively_state(TINY), np.random.default_rng(3)
-    text, uncached = Reader(Predictor(TINY, state, backend=backend)), Uncached(TINY, state, backend)
+    state, random = lively_state(config), np.random.default_rng(3)
+    text, uncached = Reader(Predictor(config, state, backend=backend)), Uncached(config, state, backend)
     ids = [1, 2, 3]
     for _ in range(25):
         ids = ids[: random.integers(0, len(ids) + 1)] + random.integers(0, 13, random.integers(1, 6)).tolist()
@@ -161,12 +170,13 @@ def test_the_number_of_threads_changes_no_bit():
     assert results[0] == results[1] == results[2]
 
 
+@ARCHITECTURES
 @pytest.mark.parametrize("batch", [1, 4])
-def test_decoding_writes_the_cache_in_place_and_reads_weights_where_they_lie(batch):
-    plan = ei.compile(decode_graph(TINY, batch, 8)).plan
+def test_decoding_writes_the_cache_in_place_and_reads_weights_where_they_lie(batch, config):
+    plan = ei.compile(decode_graph(config, batch, 8)).plan
     assert not any(isinstance(step, CopyStep) for step in plan.steps())
     roles = [buffer.role for step in plan.kernels() for nest in step.kernel.nests for buffer in nest.parameters]
-    assert roles.count("inout") == 2 * TINY.layers
+    assert roles.count("inout") == 2 * config.layers
     assert plan.arena_bytes < 20_000 * batch
 
 
