@@ -43,8 +43,8 @@ def character(text: TEXT, position: i64, end: i64, classes: TEXT) -> (i64, i64):
     code = second & 0x3F
     if first < 0xF0:
         code = (first & 0x0F) << 12 | code << 6 | text[position + 2] & 0x3F
-        # Neither written longer than needed nor a surrogate.
-        if code < 0x800 or 0xD800 <= code < 0xE000:
+        # Written longer than needed. Surrogates are of class OTHER, as each of their bytes would be.
+        if code < 0x800:
             return OTHER, 1
         return classes[code], 3
     if not is_continuation(text, position + 3, end):
