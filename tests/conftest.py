@@ -4,7 +4,7 @@ import tempfile
 
 import pytest
 
-from euler_ir.backends.cpu.worker_pool import THREADS_VARIABLE
+from euler_ir.threads import THREADS_VARIABLE
 from euler_ir.cache import FOLDER_VARIABLE
 
 

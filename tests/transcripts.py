@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from euler_ir import cache
-from euler_ir.backends.cpu.worker_pool import THREADS_VARIABLE
+from euler_ir.threads import THREADS_VARIABLE
 from euler_ir.cli import main
 from euler_ir.passes import PASSES, RULES, Pass, Rule
 

@@ -29,7 +29,7 @@ The interpreter's lock is released while such a function runs, so threads run at
 the first call. What is no such function is a LoweringError that names the line.
 """
 
-from euler_ir.native.compiled_function import Function, default_threads, function, is_available
+from euler_ir.native.compiled_function import Function, function, is_available
 from euler_ir.native.types import (
     Integer,
     Pointer,
@@ -47,6 +47,7 @@ from euler_ir.native.types import (
     u32,
     u64,
 )
+from euler_ir.threads import default_threads
 
 __all__ = [
     "Function",

@@ -26,13 +26,6 @@ def is_available() -> bool:
     return True
 
 
-def default_threads() -> int:
-    """What EULER_IR_THREADS says, else the number of cores this process may use. Raises ExecutionError if it is bad."""
-    from euler_ir.backends.cpu import worker_pool
-
-    return worker_pool.default_threads()
-
-
 def function(definition: Callable | None = None, *, inline: bool = False) -> Function | Callable[[Callable], Function]:
     """A decorator: the function as machine code, compiled when it is first called.
 

@@ -16,6 +16,7 @@ import pytest
 
 from euler_ir.backends.cpu import jit, worker_pool
 from euler_ir.errors import ExecutionError
+from euler_ir.threads import THREADS_VARIABLE, default_threads
 
 # count: argument[0] += 1 atomically, argument[1 + thread] += 1.
 # rounds: argument[0] times, every thread writes the round to its slot, and after a barrier adds to its errors where
@@ -200,13 +201,13 @@ def test_the_interpreter_lock_is_free_during_a_run(kernels):
 
 
 def test_number_of_threads(monkeypatch):
-    monkeypatch.setenv(worker_pool.THREADS_VARIABLE, "3")
+    monkeypatch.setenv(THREADS_VARIABLE, "3")
     assert worker_pool.get_pool() is worker_pool.get_pool(3)
-    monkeypatch.delenv(worker_pool.THREADS_VARIABLE)
-    assert worker_pool.default_threads() == len(os.sched_getaffinity(0))
-    monkeypatch.setenv(worker_pool.THREADS_VARIABLE, "many")
+    monkeypatch.delenv(THREADS_VARIABLE)
+    assert default_threads() == len(os.sched_getaffinity(0))
+    monkeypatch.setenv(THREADS_VARIABLE, "many")
     with pytest.raises(ExecutionError, match="EULER_IR_THREADS is 'many'"):
-        worker_pool.default_threads()
+        default_threads()
     with pytest.raises(ExecutionError, match="0 threads"):
         worker_pool.get_pool(0)
     with pytest.raises(ExecutionError, match="99999999999999999999 threads are too many"):

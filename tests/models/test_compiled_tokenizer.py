@@ -388,6 +388,18 @@ def test_short_texts_and_machines_without_llvm_use_python(monkeypatch, corpus):
     assert np.array_equal(tokenizer.encode_to_numpy(corpus), ids)
 
 
+def test_without_llvm_texts_and_files_are_encoded_all_the_same(tmp_path, corpus):
+    source = tmp_path / "text.txt"
+    source.write_bytes(corpus[:300_000].encode())
+    script = "import sys\nsys.modules['llvmlite'] = None\n"
+    script += "from models.tokenizer.bpe import Tokenizer\nfrom models.tokenizer.files import encode_file\n"
+    script += f"t = Tokenizer.train(open({str(source)!r}, 'rb').read(), 300)\n"
+    script += f"print(t.fingerprint, encode_file(t, {str(source)!r}, {str(tmp_path / 'tokens')!r}))\n"
+    found = subprocess.check_output([sys.executable, "-c", script], text=True, cwd=ROOT).split()
+    expected = Tokenizer.train(corpus[:300_000], 300)
+    assert found == [expected.fingerprint, str(len(expected.encode(corpus[:300_000])))]
+
+
 def test_a_short_text_loads_no_llvm():
     script = "from models.tokenizer.bpe import Tokenizer\nTokenizer.train('some text' * 1000, 300).encode('text')\n"
     script += "import sys; print('llvmlite' in sys.modules, 'euler_ir' in sys.modules)"

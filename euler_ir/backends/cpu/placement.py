@@ -15,10 +15,10 @@ from euler_ir.backends.cpu.gemm.product import Panel, panel_of, pieces
 from euler_ir.backends.cpu.product_choice import known_choice
 from euler_ir.backends.cpu.step import StepWriter, owner_of
 from euler_ir.backends.cpu.widths import Lane, lane_of, loop_width, task_count
-from euler_ir.backends.cpu.worker_pool import default_threads
 from euler_ir.index import Axis
 from euler_ir.loops.kernel import Loop
 from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MatmulStep, Plan
+from euler_ir.threads import default_threads
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ import threading
 from euler_ir.backends.cpu import jit
 from euler_ir.backends.cpu.runtime_ir import pool_bytes, runtime_ir
 from euler_ir.errors import ExecutionError
-
-THREADS_VARIABLE = "EULER_IR_THREADS"
+from euler_ir.threads import THREADS_VARIABLE, available_cores, default_threads
 
 MOST_THREADS = 4096
 """More than any machine has cores; generated code counts threads in 32 bits."""
@@ -27,20 +26,6 @@ _SPINS_OVERSUBSCRIBED = 20
 
 #: What a module says to call the barrier: every thread of the run calls it with its ``barrier`` and ``threads``.
 BARRIER_DECLARATION = "declare void @eir_barrier(ptr, i32)"
-
-
-def default_threads() -> int:
-    """The value of EULER_IR_THREADS, else the number of cores this process may use. Raises ExecutionError if bad."""
-    text = os.environ.get(THREADS_VARIABLE)
-    if text is None:
-        return _cores()
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise ExecutionError(f"{THREADS_VARIABLE} is '{text}'", hint="set it to a number of threads, 1 or more")
-    return int(text)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 class WorkerPool:
@@ -71,7 +56,7 @@ class WorkerPool:
         self._lock = threading.RLock()
         # The old memory is kept: in a child, its parent's workers are part of what it says.
         self._memory = _allocate(pool_bytes(self.threads))
-        spins = _SPINS if self.threads <= _cores() else _SPINS_OVERSUBSCRIBED
+        spins = _SPINS if self.threads <= available_cores() else _SPINS_OVERSUBSCRIBED
         _runtime().init(self._memory, self.threads, spins)
 
 
