@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import euler_ir as ei
+from models.interpretability.subject import check_finite
 from models.language_model import WholeTexts
 
 _STREAM = 0x7265706561746564
@@ -50,6 +51,7 @@ def attention_probabilities(subject, ids):
     with graph:
         names = {path: probabilities.name for path, probabilities in sequence.probabilities.items()}
     found = subject.compile(ei.read_values(graph, names, stop=True))(tokens=tokens)
+    check_finite(np.stack(list(found.values())))
     return found if np.ndim(ids) == 2 else {path: array[0] for path, array in found.items()}
 
 

@@ -54,6 +54,7 @@ def gradient_times_activation(subject, ids, target=None, value=None):
         ei.output(value=chosen, scores=product.reshape(len(ids), -1).sum(1))
     target = _target(subject, ids, target)
     found = subject.compile(graph)(tokens=as_tokens(ids), target=np.int32(target))
+    check_finite(found["scores"])
     return Attribution(found["scores"], target, float(found["value"]))
 
 

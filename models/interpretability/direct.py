@@ -12,7 +12,7 @@ import euler_ir as ei
 from euler_ir.passes import Decompose
 from models.interpretability.lens import head_graph
 from models.interpretability.structure import attention_results, residual_stream
-from models.interpretability.subject import as_tokens
+from models.interpretability.subject import as_tokens, check_finite
 
 TOLERANCE = 1e-4
 
@@ -44,6 +44,7 @@ def direct_logit_attribution(subject, ids, target=None):
     names = list(dict.fromkeys([first.name, *mixed, *added, additions[-1].after.name]))
     found = subject.compile(ei.read_values(graph, names))(tokens=as_tokens(ids))
     logits = found["logits"][0, -1]
+    check_finite(logits)
     target = int(logits.argmax()) if target is None else int(target)
     contribution, constant = _affine_head(subject, found[additions[-1].after.name][:, -1:], target)
     contributions = {"embedding": contribution(found[first.name][:, -1:])}

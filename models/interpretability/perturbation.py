@@ -2,7 +2,6 @@
 
 import difflib
 import hashlib
-import math
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -119,11 +118,11 @@ def perturb(subject, ids, place, deltas=DELTAS, target=None):
     """A `Perturbation` of the token that follows `ids`; `target` is by default the likeliest.
 
     The weights of `subject`, which are its own, have their old bits at the end: this is checked. Raises ValueError for
-    a delta that is not finite, and RuntimeError if the weights are not as they were.
+    a delta that the weights' type does not hold, and RuntimeError if the weights are not as they were.
     """
-    deltas = [float(delta) for delta in deltas]
-    if bad := [delta for delta in deltas if not math.isfinite(delta)]:
-        raise ValueError(f"A weight is nudged by a finite number, not by {bad[0]}.")
+    largest = float(np.finfo(subject.state[place.name].dtype).max)
+    if bad := [delta for delta in deltas if not abs(delta) <= largest]:
+        raise ValueError(f"A weight is nudged by a finite number of its type, not by {bad[0]}.")
     before_hash = state_hash(subject.state)
     predict = subject.compile(next_token_graph(subject, len(ids)))
 

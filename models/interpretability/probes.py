@@ -12,7 +12,7 @@ import numpy as np
 import euler_ir as ei
 from models.generation.sampler import Sampler
 from models.generation.sampling import Sampling
-from models.interpretability.subject import as_tokens, log_probabilities, look_graph
+from models.interpretability.subject import as_tokens, check_finite, log_probabilities, look_graph
 from models.training.metrics import MetricsFile
 
 SPEAKER = re.compile(r"[A-Z][A-Za-z ]+:")
@@ -109,6 +109,7 @@ class NextBytes:
         tokens = np.zeros(self._room, np.int32)
         tokens[: len(seen)] = seen
         found = self._predict(self._state, tokens=as_tokens(tokens), position=np.int64(len(seen) - 1))
+        check_finite(found["log_probabilities"])
         return np.exp(found["log_probabilities"])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import euler_ir as ei
 from euler_ir import optim
 from models.interpretability.structure import attention_results
-from models.interpretability.subject import as_tokens
+from models.interpretability.subject import as_tokens, check_finite
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,14 @@ class Sensitivity:
 def sensitivity(subject, examples):
     """The `Sensitivity` of the loss on `examples`, integer [examples, T + 1]: each token but the first is predicted.
 
-    Raises ValueError for no examples, or for ones of less than two tokens.
+    Raises ValueError for no examples, for ones of less than two tokens, and for losses that are not finite.
     """
     examples = _checked(examples)
     graph, attentions = _gradient_graph(subject, examples.shape[1] - 1)
     state = subject.state.view().add(graph)
     run = subject.compile(graph, state)
     losses = [float(run(gates=np.ones(state["sum.gates"].shape), **_inputs(example))["loss"]) for example in examples]
+    check_finite(losses)
     count = len(examples)
     return Sensitivity(
         subject.state,

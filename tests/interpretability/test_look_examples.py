@@ -124,6 +124,22 @@ def test_what_cannot_be_looked_at_is_said(checkpoints, arguments, message):
     assert status == 2 and message in err and "Traceback" not in err
 
 
+DAMAGED = ["perturb ln_f.weight", *(name for name in LOOKS if not name.startswith(("perturb", "trace")))]
+
+
+@pytest.mark.parametrize("command", DAMAGED)
+def test_a_damaged_model_is_said(checkpoints, tmp_path, command):
+    damaged = Checkpoint.load(checkpoints[0])
+    damaged.arrays["h.0.ln_1.bias"][0] = np.nan
+    damaged.save(tmp_path / "damaged.safetensors")
+    name, *options = command.split()
+    more = LOOKS.get(command, ([], []))[0] if name in ("probe", "sensitivity") else []
+    corpus = ["--corpus", checkpoints[2]] if name == "sensitivity" else []
+    arguments = [name, *options, *more, *corpus, "--device", "reference"]
+    status, _, err = run("gpt2_look", tmp_path / "damaged.safetensors", *arguments)
+    assert status == 2 and "Its weights are damaged" in err
+
+
 def test_files_that_are_no_checkpoint_are_said(checkpoints, tmp_path):
     for name, arguments in (("gpt2_look", ["lens"]), ("gpt2_compare", [checkpoints[0]])):
         for path in (checkpoints[2], tmp_path, tmp_path / "nothing"):

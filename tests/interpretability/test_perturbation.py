@@ -145,8 +145,10 @@ def test_a_place_that_is_none_is_said(subject, text, message):
 
 def test_a_delta_that_is_no_number_and_a_damaged_model_are_said(subject):
     place = Place.of("ln_f.bias[0]", subject.state)
-    with pytest.raises(ValueError, match="finite number, not by nan"):
+    with pytest.raises(ValueError, match="finite number of its type, not by nan"):
         perturb(subject, TEXT, place, (float("nan"),))
+    with pytest.raises(ValueError, match="finite number of its type, not by 1e\\+39"):
+        perturb(subject, TEXT, place, (1e39,))
     subject.state["ln_f.bias"][0] = np.nan
     with pytest.raises(ValueError, match="not finite"):
         perturb(subject, TEXT, place, (0.1,))
