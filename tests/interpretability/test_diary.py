@@ -125,19 +125,17 @@ def test_an_observer_that_fails_ends_the_run_and_the_checkpoint_is_safe(run, tmp
 
 
 def test_ngrams_lean_on_shorter_ones():
-    tokens, strength = [0, 1, 2, 0, 1, 3, 0, 1, 2, 2], 5.0
-    found = NGrams(np.array(tokens), 5, strength).predictions([0, 1, 4])
-    assert found.shape == (3, 2, 5)
+    tokens, strength = [0, 1, 2, 0, 1, 3, 4, 1, 0, 1, 2], 5.0
+    found = NGrams(np.array(tokens), 6, strength).predictions([0, 1, 5])
+    assert found.shape == (3, 2, 6)
     np.testing.assert_allclose(found.sum(-1), 1)
 
     def counted(following, lower):
         counts = Counter(following)
-        return np.array([(counts[i] + strength * lower[i]) / (len(following) + strength) for i in range(5)])
+        return np.array([(counts[i] + strength * lower[i]) / (len(following) + strength) for i in range(6)])
 
-    unigram = counted(tokens, np.full(5, 0.2))
-    after_1 = [c for b, c in zip(tokens[1:], tokens[2:]) if b == 1]
-    after_0_1 = [c for a, b, c in zip(tokens, tokens[1:], tokens[2:]) if (a, b) == (0, 1)]
-    assert (after_1, after_0_1) == ([2, 3, 2], [2, 3, 2])
-    bigram = counted(after_1, unigram)
-    np.testing.assert_allclose(found[:, 0], [unigram, bigram, counted(after_0_1, bigram)])
-    np.testing.assert_allclose(found[:, 1], [unigram] * 3, err_msg="a token that never came")
+    unigram = counted(tokens, np.full(6, 1 / 6))
+    bigram = counted([2, 3, 0, 2], unigram)  # what follows a 1
+    np.testing.assert_allclose(found[:, 0], [unigram, bigram, counted([2, 3, 2], bigram)])
+    # Nothing follows a 5, which is not there; after a 1 neither.
+    np.testing.assert_allclose(found[:, 1], [unigram] * 3)
