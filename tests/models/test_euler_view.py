@@ -1,6 +1,7 @@
 """GPT-2 as steps of a differential equation: the methods alone, and the models that they give."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from torch.nn import functional
 import euler_ir as ei
 from benchmarks import torch_gpt2
 from benchmarks.workload import Workload
+from examples import euler_view
 from models.architectures import config_of, document_of
 from models.euler_view import METHODS, EulerViewConfig, integrate
 from models.generation.cache import decode_graph, prefill_graph
@@ -220,3 +222,50 @@ def test_checkpoints_keep_the_options():
 def test_options_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         EulerViewConfig(**{**SIZES, **options})
+
+
+# -- the example -------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_by_hand():
+    plain = EulerViewConfig(**SIZES)
+    runs = [
+        euler_view.Run("plain", plain, None, [0, 10, 20], [0.0, 1.0, 2.0], [4.0, 3.0, 2.0]),
+        euler_view.Run("costly", replace(plain, method="rk4"), None, [0, 10, 20], [0.0, 4.0, 8.0], [4.0, 2.0, 1.0]),
+    ]
+    _, _, first, second = (line.split() for line in euler_view.comparison(runs))
+    # 80 evaluations are 20 steps of one and 5 of the other; 2 seconds are 20 steps and 5.
+    assert first[-6:] == [f"{plain.build().parameter_count():,}", "4", "2.0", "2.000", "2.000", "2.000"]
+    assert second[-5:] == ["16", "8.0", "1.000", "3.000", "3.000"]
+
+
+def test_the_variants_are_what_they_are_called():
+    plain = EulerViewConfig(**SIZES)
+    found = {name: euler_view.variant_of(plain, options) for name, options in euler_view.VARIANTS.items()}
+    halves = found["Euler, 2 steps of 1/2 a block"]
+    assert found["Euler, h = 1: GPT-2"] == plain
+    assert (halves.layers, halves.sharing, halves.step_size, halves.evaluations) == (8, 2, 0.5, 8)
+    assert halves.build().parameter_count() == plain.build().parameter_count()
+    assert found["one block, RK4"] == replace(plain, sharing=4, method="rk4")
+    finer = euler_view.with_other_method(found["one block, RK4"], steps=2)
+    assert finer == replace(plain, sharing=8, layers=8, step_size=0.5, method="rk4")
+
+
+def test_the_example_runs(tmp_path, capsys, monkeypatch):
+    for table, kept in (("VARIANTS", ("Heun",)), ("OTHER_METHODS", ("as trained", "2 steps of half the size"))):
+        monkeypatch.setattr(euler_view, table, {name: getattr(euler_view, table)[name] for name in kept})
+    corpus = tmp_path / "text.txt"
+    corpus.write_text("so it goes, and so it went\n" * 40)
+    sizes = "--steps 20 --width 8 --heads 2 --layers 2 --context 8 --batch-size 4".split()
+    assert euler_view.main(["--corpus", str(corpus), "--out", str(tmp_path / "out"), *sizes]) == 0
+    printed = capsys.readouterr().out
+    trained = next(float(line.split()[-1]) for line in printed.splitlines() if line.startswith("Heun: validation loss"))
+    # As trained it is the model that was trained.
+    assert f"  as trained{trained:26.3f}" in printed
+    assert (tmp_path / "out" / "losses.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_wrong_use_is_one_line(tmp_path, capsys):
+    for arguments in (["--corpus", str(tmp_path / "nothing")], ["--width", "9"]):
+        assert euler_view.main([*arguments, "--out", str(tmp_path)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
