@@ -58,6 +58,9 @@ def read_gpt2(path):
         raise FileNotFoundError(f"There is no {folder / CONFIG}, which says the sizes of the model.")
     config = _config_from(read_json(folder / CONFIG), folder / CONFIG)
     arrays = read_tensors(path, PREFIX, BUFFERS)
+    if config.layers > len(arrays):
+        # Before a model of so many layers is built, whatever number stands there.
+        raise ValueError(f"{path} holds {len(arrays)} tensors, too few for the {config.layers} layers of its {CONFIG}.")
     config, arrays, notices = _with_head_resolved(config, arrays, path)
     arrays = _as_conv1d(arrays)
     found = {name: array.shape for name, array in arrays.items()}

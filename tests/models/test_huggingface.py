@@ -363,6 +363,7 @@ def test_a_mixture_of_layouts_is_refused_by_name(folder):
         ({"tie_word_embeddings": False}, "1 missing: lm_head.weight"),
         ({"n_layer": 2}, r"12 unexpected: h\.2\.attn\.c_attn\.bias, .*, and 4 more\.$"),
         ({"n_layer": 4}, r"12 missing: h\.3\."),
+        ({"n_layer": 10**12}, "40 tensors, too few for the 1000000000000 layers"),
         ({"vocab_size": 50257}, r"misshaped: wte\.weight \(is \[41, 10\], should be \[50257, 10\]\)"),
     ],
     ids=str,
