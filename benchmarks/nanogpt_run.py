@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.peers import BASELINE
 from benchmarks.workload import Workload
 from models.data.batches import Batches, validation_windows
+from models.data.sources import Source
 
 BATCH, CONTEXT = 12, 64
 STEPS, WARMUP = 2000, 100
@@ -53,19 +54,21 @@ def run(peer, tokens, weights, seed, threads):
     # euler_ir begins with weights of its own, which are those of the file.
     begin = None if peer == BASELINE else weights
     step = getattr(importlib.import_module(module), name)(workload(vocab_size), begin, threads, BETAS)
-    sources = {name: Batches(text, BATCH, CONTEXT, seed) for name, text in texts.items()}
+    sources = {name: [Source(name, [text])] for name, text in texts.items()}
+    training = Batches(sources["train"], BATCH, CONTEXT, seed)
+    samples = {name: Batches(source, BATCH, CONTEXT, seed, EVALUATION_BATCHES) for name, source in sources.items()}
     losses, estimates, first = [], [], None
     for number in range(STEPS + 1):
         if number % EVALUATE_EVERY == 0:
             # Batches of steps that are never trained on.
             drawn = [(STEPS + number, batch) for batch in range(EVALUATION_BATCHES)]
             means = {
-                name: float(np.mean([step.loss(step.prepare(*source.batch(*each))) for each in drawn]))
-                for name, source in sources.items()
+                name: float(np.mean([step.loss(step.prepare(*sample.batch(*each))) for each in drawn]))
+                for name, sample in samples.items()
             }
             estimates.append({"step": number, **means})
         if number < STEPS:
-            inputs = step.prepare(*sources["train"].batch(number))
+            inputs = step.prepare(*training.batch(number))
             losses.append(step.step(step.at_rate(inputs, learning_rate(number))))
             first = first or _now()
     finished = _now()

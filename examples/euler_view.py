@@ -14,6 +14,7 @@ import numpy as np
 
 import euler_ir as ei
 from models.data.corpus import read_corpus, split_corpus
+from models.data.sources import Source
 from models.euler_view import EulerViewConfig
 from models.files import replacing
 from models.tokenizer.characters import CharacterTokenizer
@@ -81,9 +82,9 @@ def with_other_method(config, steps=1, method=None):
     return replace(config, **finer, method=method or config.method)
 
 
-def train(name, config, settings, tokenizer, tokens, threads):
-    """Train one variant; a Run."""
-    task = Pretraining(settings, config, tokenizer, *tokens, threads=threads)
+def train(name, config, settings, tokenizer, sources, threads):
+    """Train one variant on a source for training and one for validation; a Run."""
+    task = Pretraining(settings, config, tokenizer, *([source] for source in sources), threads=threads)
     trainer = Trainer(task, settings)
     run = Run(name, config, trainer.state, [], [], [])
     seconds = 0.0
@@ -114,12 +115,12 @@ def comparison(runs):
     return lines
 
 
-def losses_by_other_methods(run, settings, tokenizer, tokens, threads):
+def losses_by_other_methods(run, settings, tokenizer, validation, threads):
     """(how it was evaluated, loss) of a trained model."""
     for name, options in OTHER_METHODS.items():
         config = with_other_method(run.config, **options)
         shape = settings.batch_size, settings.context
-        yield name, Evaluation(config, tokenizer, tokens[1], *shape, threads=threads).of(run.state)[0]
+        yield name, Evaluation(config, tokenizer, *shape, threads=threads).of(run.state, validation.pieces).loss
 
 
 def draw(runs, path):
@@ -162,7 +163,7 @@ def compare(options):
     """Train all variants and print what they gave."""
     texts = split_corpus(read_corpus(options.corpus))
     tokenizer = CharacterTokenizer.train("".join(texts))
-    tokens = [tokenizer.encode_to_numpy(text) for text in texts]
+    sources = [Source(Path(options.corpus).name, [tokenizer.encode_to_numpy(text)]) for text in texts]
     sizes = {"layers": options.layers, "heads": options.heads, "width": options.width}
     base = EulerViewConfig(tokenizer.vocab_size, options.context, **sizes)
     settings = PretrainingSettings(
@@ -179,12 +180,12 @@ def compare(options):
     options.out.mkdir(parents=True, exist_ok=True)
     runs = []
     for name, given in VARIANTS.items():
-        runs.append(train(name, variant_of(base, given), settings, tokenizer, tokens, options.threads))
+        runs.append(train(name, variant_of(base, given), settings, tokenizer, sources, options.threads))
         print(f"{name}: validation loss {runs[-1].losses[-1]:.3f}", flush=True)
     print("", *comparison(runs), sep="\n")
     for run in (runs[0], runs[-1]):
         print(f"\n{run.name}, after training, validation loss by other methods with the same weights:")
-        for name, loss in losses_by_other_methods(run, settings, tokenizer, tokens, options.threads):
+        for name, loss in losses_by_other_methods(run, settings, tokenizer, sources[1], options.threads):
             print(f"  {name:<28}{loss:8.3f}")
     try:
         draw(runs, options.out / "losses.png")

@@ -12,6 +12,7 @@ import pytest
 from benchmarks import __main__ as command_line
 from benchmarks import compile as compile_table
 from benchmarks import (
+    euler_gpt2,
     euler_kernels,
     infer,
     kernel_cases,
@@ -28,6 +29,7 @@ from benchmarks import (
     tokenizer_corpus,
     tokenizer_peers,
     train,
+    workload,
 )
 from benchmarks.kernel_cases import Case
 from benchmarks.machine import Ceilings, environment, with_ceilings
@@ -35,6 +37,8 @@ from benchmarks.peers import BASELINE
 from benchmarks.remote import PeerError, Remote
 from benchmarks.report import Table, number, spread
 from benchmarks.workload import WORKLOADS, Workload
+from models.architectures import PRESETS
+from models.training.settings import PretrainingSettings
 
 TINY = Workload(layers=2, heads=2, width=16, context=12, vocab_size=40, batch=2, length=8)
 CEILINGS = {"threads": 2, "fma": 100.0, "read": 10.0, "triad": 8.0, "bandwidth": 10.0}
@@ -387,6 +391,16 @@ def test_the_rate_of_nanogpts_setting():
     assert {step: nanogpt_run.learning_rate(step) for step in expected} == pytest.approx(expected)
     assert 1e-4 < nanogpt_run.learning_rate(1999) < 1.00001e-4
     assert nanogpt_run.workload(65).parameters == pytest.approx(0.80e6, rel=0.01)
+
+
+def test_the_preset_of_nanogpts_setting_is_what_is_measured():
+    settings = PretrainingSettings.for_preset("text", "nanogpt-cpu")
+    assert euler_gpt2.config_of(nanogpt_run.workload(65)) == PRESETS["nanogpt-cpu"]
+    assert (settings.batch_size, settings.context, settings.steps) == (12, 64, 2000)
+    assert (settings.betas, settings.weight_decay) == (nanogpt_run.BETAS, workload.WEIGHT_DECAY)
+    assert settings.validate_every == nanogpt_run.EVALUATE_EVERY and settings.dropout == 0
+    for step in (0, 99, 100, 1999):
+        assert settings.learning_rate_of(step) == pytest.approx(nanogpt_run.learning_rate(step))
 
 
 def test_a_run_of_another_model_is_refused(monkeypatch, two_steps):
