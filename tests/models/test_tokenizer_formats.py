@@ -140,10 +140,10 @@ def test_gpt2_files_that_are_no_vocabulary_are_refused(tmp_path):
         load_tokenizer(tmp_path / "nothing here")
 
 
-def test_a_vocabulary_whose_merges_were_cut_short_is_refused(tmp_path, gpt2):
-    save_tokenizer(gpt2, tmp_path, "gpt2")
+def test_a_vocabulary_whose_merges_were_cut_short_is_refused(tmp_path, small_tokenizer):
+    save_tokenizer(small_tokenizer, tmp_path, "gpt2")
     lines = (tmp_path / "vocab.bpe").read_bytes().splitlines(keepends=True)
-    for kept in (30_000, 50_000):
+    for kept in (100, 255):
         (tmp_path / "vocab.bpe").write_bytes(b"".join(lines[:kept]))
         with pytest.raises(ValueError, match=r"has no merge that makes it.*cut short"):
             load_tokenizer(tmp_path)
@@ -272,28 +272,28 @@ def test_tokenizers_reads_what_is_written(tmp_path, kind):
     assert theirs.decode(ids, skip_special_tokens=False) == tokenizer.decode(ids) == text
 
 
-def test_transformers_reads_what_is_written(tmp_path, gpt2, corpus):
+def test_transformers_reads_what_is_written(tmp_path, small_tokenizer, corpus):
     import transformers
 
     text = corpus[:5_000] + TEXT
-    save_tokenizer(gpt2, tmp_path / "tokenizer.json", "huggingface")
+    save_tokenizer(small_tokenizer, tmp_path / "tokenizer.json", "huggingface")
     fast = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
-    assert fast.encode(text) == gpt2.encode(text)
-    gpt2_files.write(gpt2, tmp_path, gpt2_files.NAMES[1])
+    assert fast.encode(text) == small_tokenizer.encode(text)
+    gpt2_files.write(small_tokenizer, tmp_path, gpt2_files.NAMES[1])
     named = transformers.GPT2Tokenizer(str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt"))
-    assert named.encode(text) == gpt2.encode(text)
+    assert named.encode(text) == small_tokenizer.encode(text)
 
 
-def test_what_transformers_saves_is_read(tmp_path, gpt2, corpus):
+def test_what_transformers_saves_is_read(tmp_path, small_tokenizer, corpus):
     import transformers
 
-    gpt2_files.write(gpt2, tmp_path, gpt2_files.NAMES[1])
+    gpt2_files.write(small_tokenizer, tmp_path, gpt2_files.NAMES[1])
     theirs = transformers.GPT2Tokenizer(str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt"))
     theirs.add_special_tokens({"additional_special_tokens": ["<|user|>", "<|end|>"]})
     theirs.add_tokens(["thou art"])
     theirs.save_pretrained(tmp_path / "saved")
     tokenizer = load_tokenizer(tmp_path / "saved")
-    assert tokenizer.special_tokens == {"<|endoftext|>": 50256, "<|user|>": 50257, "<|end|>": 50258, "thou art": 50259}
+    assert tokenizer.special_tokens == {"<|endoftext|>": 511, "<|user|>": 512, "<|end|>": 513, "thou art": 514}
     text = f"<|user|>{corpus[:20_000]}<|end|><|endoftext|>"
     assert tokenizer.encode(text, allowed_special="all") == theirs.encode(text)
 
@@ -487,20 +487,20 @@ def test_absurd_ids_and_special_tokens_name_the_file(tmp_path):
         load_tokenizer(tmp_path / "x.tiktoken", {"<s>": 7}, "gpt2")
 
 
-def test_added_tokens_beside_the_two_files_are_read(tmp_path, gpt2):
-    gpt2_files.write(gpt2, tmp_path, gpt2_files.NAMES[1])
-    (tmp_path / "added_tokens.json").write_text('{"<|user|>": 50258, "hello world": 50257}')
+def test_added_tokens_beside_the_two_files_are_read(tmp_path, small_tokenizer):
+    gpt2_files.write(small_tokenizer, tmp_path, gpt2_files.NAMES[1])
+    (tmp_path / "added_tokens.json").write_text('{"<|user|>": 513, "hello world": 512}')
     tokenizer = load_tokenizer(tmp_path)
-    assert tokenizer.special_tokens == {"<|endoftext|>": 50256, "hello world": 50257, "<|user|>": 50258}
+    assert tokenizer.special_tokens == {"<|endoftext|>": 511, "hello world": 512, "<|user|>": 513}
     (tmp_path / "added_tokens.json").write_text('{"<|user|>": 7}')
     with pytest.raises(ValueError, match="the same id 7"):
         load_tokenizer(tmp_path)
 
 
-def test_two_files_are_kept_when_one_cannot_be_written(tmp_path, monkeypatch, gpt2, small_tokenizer):
+def test_two_files_are_kept_when_one_cannot_be_written(tmp_path, monkeypatch, small_tokenizer):
     save_tokenizer(small_tokenizer, tmp_path, "gpt2")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     monkeypatch.setattr(os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
-        save_tokenizer(gpt2, tmp_path, "gpt2")
+        save_tokenizer(Tokenizer([]), tmp_path, "gpt2")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
