@@ -10,12 +10,14 @@ from pathlib import Path
 def replacing(path):
     """Open a binary file that takes the place of `path` only once it is written completely.
 
-    On an exception inside the block `path` is left as it was. Raises FileNotFoundError if its folder is missing, and
-    OSError if it cannot be written.
+    On an exception inside the block `path` is left as it was. Raises FileNotFoundError if its folder is missing,
+    IsADirectoryError if it is a folder itself, and OSError if it cannot be written.
     """
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"Cannot write {path}: the folder {path.parent} does not exist. Create it first.")
+    if path.is_dir():
+        raise IsADirectoryError(f"Cannot write {path}: it is a folder. Give the path of a file.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
