@@ -35,13 +35,12 @@ def utf8(source):
 
 def learn_merges(text, special_tokens, limit, byte_numbers):
     """At most `limit` merges, (left, right), of a str or bytes; bytes are numbered by `byte_numbers`, 256 integers."""
-    from models.tokenizer.compiled.counting import count_pieces
-    from models.tokenizer.compiled.merging import learn_merges
-    from models.tokenizer.compiled.runs import NO_TOKEN, find_runs
+    from models.tokenizer.compiled import counting, merging, runs
 
     data = utf8(text)
-    counted = count_pieces(data, find_runs(data, dict.fromkeys(special_tokens, NO_TOKEN)))
-    return learn_merges(*counted, limit, np.array(byte_numbers, np.int64))[0].tolist()
+    documents = runs.find_runs(data, dict.fromkeys(special_tokens, runs.NO_TOKEN))
+    counted = counting.count_pieces(data, documents)
+    return merging.learn_merges(*counted, limit, np.array(byte_numbers, np.int64))[0].tolist()
 
 
 def encoder(merges, ids):
