@@ -248,16 +248,19 @@ class RotaryEmbedding(Module):
             raise ValueError(f"rotary embeddings turn pairs of features: the width must be even, not {width}")
         self.width, self.base = width, base
 
-    def table(self, positions: int) -> Value:
-        """The cosine and the sine of each position's angles, f32[positions, 2, width / 2]; rounded from f64."""
-        position, pair = (iota((positions, self.width // 2), axis, f64) for axis in (0, 1))
-        angles = position * exp(pair * (-2 * math.log(self.base) / self.width))
-        return cast(stack((cos(angles), sin(angles)), 1), f32)
+    def turns(self, positions: Value) -> Value:
+        """The cosines and sines of the angles at ``positions``, integer [..., T]: f32[..., T, 2, width / 2].
 
-    def forward(self, x: Value, rows: Value) -> Value:
-        """``x`` [..., T, heads, width] turned by ``rows`` [..., T, 2, width / 2] of the table, one a position."""
+        They are rounded from f64: in f32 an angle at position 100,000 would be off by a hundredth.
+        """
+        pair = iota((self.width // 2,), 0, f64)
+        angles = cast(positions, f64)[..., None] * exp(pair * (-2 * math.log(self.base) / self.width))
+        return cast(stack((cos(angles), sin(angles)), -2), f32)
+
+    def forward(self, x: Value, turns: Value) -> Value:
+        """``x`` [..., T, heads, width] turned by ``turns`` [..., T, 2, width / 2] of its positions."""
         halves = reshape(x, (*x.shape[:-1], 2, self.width // 2))
-        cosines, sines = rows[..., None, :1, :], rows[..., None, 1:, :]
+        cosines, sines = turns[..., None, :1, :], turns[..., None, 1:, :]
         signs = constant(np.array([[-1], [1]], np.float32))
         # Exchanging the halves by a flip keeps every index affine: one vector load each, and no copy.
         turned = halves * cosines + flip(halves, -2) * (sines * signs)

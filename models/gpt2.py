@@ -16,7 +16,7 @@ ACTIVATIONS = {
     "gelu_new": functools.partial(ei.gelu, approximate="tanh"),
     "gelu": functools.partial(ei.gelu, approximate="none"),
     "relu": ei.relu,
-    "silu": lambda x: x * ei.sigmoid(x),
+    "silu": ei.silu,
     "tanh": ei.tanh,
 }
 """What may stand between the two layers of an MLP, under transformers' names; "gelu_new" is GPT-2's."""

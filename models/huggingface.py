@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from models.config_fields import checked_fields
 from models.gpt2 import GPT2Config
 from models.named_tensors import check_tensors
 from models.tensor_files import read_json, read_tensors, write_json, write_tensors
@@ -113,17 +114,7 @@ def _config_from(document, path):
     kind = document.get("model_type", "gpt2")
     if kind != "gpt2":
         raise ValueError(f"{path} describes a model of the type {kind!r}, not a GPT-2.")
-    for key, supported in SUPPORTED.items():
-        if document.get(key, supported) != supported:
-            raise ValueError(f"{path} sets {key} to {document[key]}, which is not supported here.")
-    fields = {}
-    for field, key, types, default in FIELDS:
-        value = document.get(key, default)
-        if value is ...:
-            raise ValueError(f"{path} does not give {key}, without which the model has no shape.")
-        if not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
-            raise ValueError(f"{path} sets {key} to {value!r}, which is not of the right kind.")
-        fields[field] = value
+    fields = checked_fields(document, path, FIELDS, SUPPORTED)
     fields["activation"] = SYNONYMS.get(fields["activation"], fields["activation"])
     try:
         return GPT2Config(**fields)

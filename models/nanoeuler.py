@@ -44,7 +44,7 @@ class NanoEulerConfig:
         if self.heads % self.key_heads:
             raise ValueError(f"{self.heads} heads of queries cannot share {self.key_heads} heads of keys evenly.")
         if self.head_width % 2:
-            raise ValueError(f"head_width must be even, not {self.head_width}: rotary embeddings turn pairs of features.")
+            raise ValueError(f"head_width must be even, not {self.head_width}: pairs of features are turned.")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"The dropout rate must be at least 0 and below 1, not {self.dropout}.")
 
@@ -128,7 +128,7 @@ class NanoEuler(LanguageModel):
         self.context = config.context
 
     def forward(self, tokens, sequence, randomness=()):
-        turns = sequence.at_positions(self.rotate.table(self.context))
+        turns = self.rotate.turns(sequence.at_positions(ei.arange(self.context)))
         x = self.dropout(self.embedding(tokens), *randomness)
         for block in self.blocks:
             x = block(x, sequence, turns, randomness)

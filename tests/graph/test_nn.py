@@ -211,8 +211,7 @@ def test_rotary_embeddings_turn_pairs_by_the_angle_of_the_position(backend, widt
     positions = np.array([[0, 1, 2], [7, 30000, 9]])
     rotate = nn.RotaryEmbedding(width, base)
     with ei.Graph() as graph:
-        table = rotate.table(32768)
-        ei.output(y=rotate(ei.input("x", x.shape), table[ei.input("positions", (2, 3), ei.i64)]))
+        ei.output(y=rotate(ei.input("x", x.shape), rotate.turns(ei.input("positions", (2, 3), ei.i64))))
     found = ei.compile(graph, backend=backend)(x=x, positions=positions)["y"]
     np.testing.assert_allclose(found, turned_by_complex_numbers(x, positions, base), rtol=1e-5, atol=2e-6)
 
@@ -221,7 +220,8 @@ def test_scores_of_turned_vectors_depend_on_their_distance_alone():
     random = np.random.default_rng(0)
     rotate = nn.RotaryEmbedding(8)
     with ei.Graph() as graph:
-        query, key = (rotate(ei.input(name, (100, 1, 8)), rotate.table(100))[:, 0] for name in "qk")
+        turns = rotate.turns(ei.arange(100))
+        query, key = (rotate(ei.input(name, (100, 1, 8)), turns)[:, 0] for name in "qk")
         ei.output(scores=ei.matmul(query, key, transpose_right=True))
     query, key = (np.repeat(random.standard_normal((1, 1, 8)), 100, 0).astype(np.float32) for _ in range(2))
     scores = ei.compile(graph)(q=query, k=key)["scores"]

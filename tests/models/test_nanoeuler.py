@@ -12,6 +12,9 @@ from euler_ir import optim
 from euler_ir.compiler import lower
 from euler_ir.plan.plan import AttentionStep, KernelStep, MatmulStep
 from models.data.batches import IGNORED_LABEL
+from models.generation.cache import decode_graph
+from models.generation.predictor import Predictor
+from models.generation.reader import Reader, visible
 from models.language_model import WholeTexts, accumulation_graphs, evaluation_graph, train_graph
 from models.nanoeuler import PRESETS, NanoEulerConfig
 
@@ -246,6 +249,27 @@ def test_gradients_do_not_depend_on_how_a_batch_is_split(micro_steps):
     found = ei.compile(apply)(state, learning_rate=rate)
     np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-6)
     np.testing.assert_allclose(found["gradient_norms"], expected["gradient_norms"], rtol=1e-4, atol=1e-9)
+
+
+# -- generation --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prompt", [1, 5, 11])
+def test_a_cache_gives_the_logits_of_torch_beyond_the_context_too(backend, prompt):
+    state = lively_state(evaluation_graph(TINY, 1, 8))
+    weights = torch_weights(state, state)
+    reader = Reader(Predictor(TINY, state, backend=backend))
+    ids = np.random.default_rng(prompt).integers(0, 13, 16).tolist()
+    for count in range(prompt, 17):
+        window = torch.tensor([visible(ids[:count], TINY.context)])
+        expected = torch_features(TINY, weights, window)[0, -1] @ weights["heads.0.weight"]
+        assert_close(reader.logits([ids[:count]])[0], expected.detach().numpy(), f"{count} tokens")
+
+
+def test_the_cache_holds_heads_of_keys_alone():
+    graph = decode_graph(TINY, 1, 8)
+    assert {graph.leaf(name).shape for name in graph.updates} == {(1, 2, 8, 4)}
+    assert not any(name.startswith("heads.1") for name in ei.initial_state(graph))
 
 
 # -- what it becomes ---------------------------------------------------------------------------------------------------
