@@ -45,6 +45,7 @@ class GPT2Config:
     biases: bool = True
     scores_by_layer: bool = False
     architecture: ClassVar[str] = "gpt2"
+    title: ClassVar[str] = "GPT-2"
 
     def __post_init__(self):
         if min(self.vocab_size, self.context, self.layers, self.heads, self.width, self.mlp_width or 1) < 1:

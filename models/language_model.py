@@ -1,7 +1,7 @@
 """What every language model here offers, and the graphs that train and evaluate one, whatever its architecture.
 
-A config is a frozen dataclass of sizes. It has `architecture`, the name that checkpoints keep, `vocab_size`, `context`,
-`layers`, `width`, `dropout`, and `build()`, which gives the model.
+A config is a frozen dataclass of sizes. It has `architecture`, the name that checkpoints keep, `title`, what people call
+it, `vocab_size`, `context`, `layers`, `width`, `dropout`, and `build()`, which gives the model.
 """
 
 import math

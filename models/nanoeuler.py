@@ -35,6 +35,7 @@ class NanoEulerConfig:
     epsilon: float = 1e-5
     dropout: float = 0.0
     architecture: ClassVar[str] = "nanoeuler"
+    title: ClassVar[str] = "NanoEuler"
 
     def __post_init__(self):
         sizes = ("vocab_size", "context", "layers", "heads", "key_heads", "head_width", "width", "mlp_width")

@@ -190,4 +190,6 @@ def _numbers(score):
 
 
 def _model_name(settings):
-    return f"The model of {Path(settings.init_from).name}" if settings.init_from else f"GPT-2 {settings.preset}"
+    if settings.init_from:
+        return f"The model of {Path(settings.init_from).name}"
+    return f"{PRESETS[settings.preset].title} {settings.preset}"

@@ -1,22 +1,29 @@
 """NanoEuler against the same model written out in torch, in f64, from the papers; and against its published sizes."""
 
 import dataclasses
+import importlib
 import math
 
 import numpy as np
 import pytest
 import torch
+from training_runs import ROOT, assert_same_run
 
 import euler_ir as ei
 from euler_ir import optim
 from euler_ir.compiler import lower
 from euler_ir.plan.plan import AttentionStep, KernelStep, MatmulStep
+from models.architectures import PRESETS as PRESETS_OF_ALL
 from models.data.batches import IGNORED_LABEL
 from models.generation.cache import decode_graph
 from models.generation.predictor import Predictor
 from models.generation.reader import Reader, visible
 from models.language_model import WholeTexts, accumulation_graphs, evaluation_graph, train_graph
 from models.nanoeuler import PRESETS, NanoEulerConfig
+from models.training import pretraining
+from models.training.checkpoint import Checkpoint
+from models.training.pretraining import resume_pretraining, start_pretraining
+from models.training.settings import PRESET_SETTINGS, PretrainingSettings
 
 TINY = NanoEulerConfig(
     vocab_size=13, context=8, layers=2, heads=6, key_heads=2, head_width=4, width=10, mlp_width=14, predictions=3
@@ -270,6 +277,31 @@ def test_the_cache_holds_heads_of_keys_alone():
     graph = decode_graph(TINY, 1, 8)
     assert {graph.leaf(name).shape for name in graph.updates} == {(1, 2, 8, 4)}
     assert not any(name.startswith("heads.1") for name in ei.initial_state(graph))
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_trained_stopped_continued_and_sampled_like_gpt2(tmp_path, monkeypatch, corpus, capsys):
+    config = dataclasses.replace(TINY, layers=1, predictions=2, vocab_size=280, dropout=0.1)
+    monkeypatch.setitem(PRESETS_OF_ALL, "tiny", config)
+    monkeypatch.setitem(PRESET_SETTINGS, "tiny", {"learning_rate": 1e-2})
+    monkeypatch.setattr(pretraining, "SAMPLE_TOKENS", 3)
+    (tmp_path / "text.txt").write_text(corpus[:4000])
+    given = {"steps": 6, "batch_size": 2, "vocab_size": 280, "validate_every": 3, "dropout": 0.1}
+    settings = PretrainingSettings.for_preset(str(tmp_path / "text.txt"), "tiny", **given)
+    start_pretraining(tmp_path / "whole", settings, "reference").train()
+    start_pretraining(tmp_path / "parts", settings, "reference").train(3)
+    resume_pretraining(tmp_path / "parts", backend="reference").train()
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+    kept = Checkpoint.load(tmp_path / "whole" / "best.safetensors")
+    assert kept.config == dataclasses.replace(config, vocab_size=kept.tokenizer.vocab_size)
+    capsys.readouterr()
+    sampled = [str(tmp_path / "whole" / "best.safetensors"), "--prompt", "KING", "--tokens", "20", "--device", "reference"]
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    assert importlib.import_module("gpt2_sample").main(sampled) == 0
+    assert capsys.readouterr().out.startswith("KING")
 
 
 # -- what it becomes ---------------------------------------------------------------------------------------------------
