@@ -62,9 +62,9 @@ class PreferenceSettings(Settings):
         """Settings that suit a model and the number of steps, except for what is `given`."""
         # A twentieth of what fine-tuning takes: preferences move a model fast, and away from what it can say.
         given = {"context": config.context, "learning_rate": min(1e-4, 1.6 / config.width**2), "weight_decay": 0.0, **given}
-        steps = given.setdefault("steps", 300)
+        steps = given.setdefault("steps", 150)
         given.setdefault("final_learning_rate", given["learning_rate"] / 10)
-        given.setdefault("warmup", min(30, steps // 10))
+        given.setdefault("warmup", min(15, steps // 10))
         given.setdefault("validate_every", max(1, steps // 5))
         return cls(**given)
 
