@@ -198,4 +198,20 @@ FAULTS = (
         'is_random = op.definition.family == "random"',
         (corpus("a_composite_random_number_repeated"),),
     ),
+    Fault(
+        "a-replaced-value-is-still-read",
+        "An edit by name is in the graph, and nothing reads it.",
+        "edit",
+        "rebuild.values[old] = _replaced(kept, edits[old])",
+        "_replaced(kept, edits[old])",
+        ("tests/graph/test_edit.py::test_a_value_is_replaced_by_a_function_of_it[reference]",),
+    ),
+    Fault(
+        "what-is-cut-off-is-still-updated",
+        "A graph that stops at a value keeps its outputs and updates behind it.",
+        "edit",
+        "target = rebuild.target if stop else rebuild.finish()",
+        "target = rebuild.finish()",
+        ("tests/graph/test_edit.py::test_reading_adds_outputs_and_stopping_leaves_nothing_else[reference]",),
+    ),
 )
