@@ -170,8 +170,8 @@ FAULTS = (
         "flag-lost-in-a-view",
         "The transposed operand of a product is read as it is stored.",
         "passes.library_calls",
-        "(inner, rows) if transpose_left else (rows, inner), (rows, inner), is_stored",
-        "(rows, inner) if transpose_left else (rows, inner), (rows, inner), is_stored",
+        "left_at = aligned_indices(left, batch, (inner, rows) if transpose_left else (rows, inner))",
+        "left_at = aligned_indices(left, batch, (rows, inner))",
         (corpus("a_layer_of_a_transformer"),),
     ),
     Fault(
