@@ -1,11 +1,11 @@
 """Reading and writing tokenizers as files, in this program's own format and in others'.
 
-| format      | files                                               |
-|-------------|-----------------------------------------------------|
-| native      | one JSON file, for every kind of tokenizer           |
+| format      | files                                                                                  |
+|-------------|----------------------------------------------------------------------------------------|
+| native      | one JSON file, for every kind of tokenizer                                             |
 | gpt2        | `encoder.json` and `vocab.bpe` in a folder; also read as `vocab.json` and `merges.txt` |
-| huggingface | `tokenizer.json`                                     |
-| tiktoken    | `NAME.tiktoken`, without special tokens and pattern  |
+| huggingface | `tokenizer.json`                                                                       |
+| tiktoken    | `NAME.tiktoken`, without special tokens and pattern                                    |
 """
 
 from pathlib import Path

@@ -38,6 +38,9 @@ def tokenizer_from(id_from_token, merges, special_tokens, source):
     vocabulary.
     """
     check_ids(id_from_token | special_tokens, source)
+    made = {*CHARACTER_FROM_ID, *(left + right for _, left, right in merges)}
+    if both := sorted(made & special_tokens.keys()):
+        raise ValueError(f"{source}: {both[0]!r} is a special token and an ordinary one. This program needs two ids.")
     written = zip(BYTE_FROM_ID, CHARACTER_FROM_ID, strict=True)
     if missing := [f"0x{byte:02x}" for byte, character in written if character not in id_from_token]:
         shown = ", ".join(missing[:BYTES_SHOWN]) + (", ..." if len(missing) > BYTES_SHOWN else "")

@@ -36,7 +36,7 @@ def read(path):
             other = vocabulary[token]
             raise ValueError(f"{path}: added_tokens gives {token!r} the id {token_id}, model.vocab {other}.")
     ordinary = {token: token_id for token, token_id in vocabulary.items() if token not in special_ids}
-    return tokenizer_from(ordinary, _merges(model["merges"], path), special_ids, f"{path}, model.vocab")
+    return tokenizer_from(ordinary, list(_merges(model["merges"], path)), special_ids, f"{path}, model.vocab")
 
 
 def write(tokenizer, path):
