@@ -13,7 +13,7 @@ from training_runs import ROOT
 
 from models.training.evaluation import Score
 from models.training.export import write_csv, write_tensorboard
-from models.training.metrics import MetricsFile, read_metrics
+from models.training.metrics import MetricsFile
 
 RECORDS = [
     {"step": 1, "loss": 6.25, "learning_rate": 1e-3, "seconds": 0.5},
