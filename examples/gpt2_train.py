@@ -4,18 +4,16 @@
     python examples/gpt2_train.py --out out/nano --resume
 """
 
-import argparse
 import sys
 from pathlib import Path
 
-import euler_ir as ei
 from euler_ir.optim import SCHEDULES
 from models.architectures import PRESETS
 from models.language_model import OPTIMIZERS
+from models.training.command_line import Parser, given, positive, train
 from models.training.memory import parse_size
 from models.training.pretraining import resume_pretraining, start_pretraining
 from models.training.settings import PretrainingSettings
-from models.training.trainer import Diverged
 
 SHAKESPEARE = Path(__file__).resolve().parents[1] / "models" / "corpora" / "shakespeare.txt"
 SETTINGS = (
@@ -25,20 +23,9 @@ SETTINGS = (
 )
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"{self.prog}: error: {message}\n")
-
-
-def positive(text):
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
-    return number
-
-
 def parse_arguments(arguments):
     defaults = PretrainingSettings.for_preset(str(SHAKESPEARE))
-    parser = Parser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser = Parser(__doc__)
 
     data = parser.add_argument_group("what it learns from")
     data.add_argument(
@@ -88,38 +75,20 @@ def parse_arguments(arguments):
 
 
 def open_run(options):
-    given = {name: getattr(options, name) for name in SETTINGS if getattr(options, name) is not None}
+    asked = given(options, SETTINGS)
     budget = parse_size(options.memory_budget) if options.memory_budget else None
     if options.resume:
-        return resume_pretraining(options.out, given, options.device, options.threads, budget)
-    settings = PretrainingSettings.for_preset(**{"corpus": str(SHAKESPEARE), **given})
-    return start_pretraining(options.out, settings, options.device, options.threads, budget)
+        run = resume_pretraining(options.out, asked, options.device, options.threads, budget)
+    else:
+        settings = PretrainingSettings.for_preset(**{"corpus": str(SHAKESPEARE), **asked})
+        run = start_pretraining(options.out, settings, options.device, options.threads, budget)
+    run.peak_flops = options.peak_gflops and options.peak_gflops * 1e9
+    return run
 
 
 def main(arguments=None):
-    """Exit status: 0 done, 1 training or writing failed, 2 wrong use, 128 + n stopped by signal n."""
-    options = parse_arguments(arguments)
-    sys.stdout.reconfigure(errors="replace")
-    try:
-        run = open_run(options)
-    except (ValueError, OSError, ei.EulerError) as error:
-        print(f"gpt2_train.py: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("Stopped before the first step; there is nothing to resume.", file=sys.stderr)
-        return 130
-    run.peak_flops = options.peak_gflops and options.peak_gflops * 1e9
-    print(run.task.description())
-    try:
-        stopped_by = run.train(options.steps)
-    except (Diverged, OSError, ei.EulerError) as error:
-        print(f"gpt2_train.py: error: {error}", file=sys.stderr)
-        return 1
-    print(run.summary())
-    if stopped_by:
-        print(f"Stopped by {stopped_by.name}. Continue with: {sys.executable} {sys.argv[0]} --out {options.out} --resume")
-        return 128 + stopped_by
-    return 0
+    """Exit status: that of `train`."""
+    return train("gpt2_train.py", open_run, parse_arguments(arguments))
 
 
 if __name__ == "__main__":
