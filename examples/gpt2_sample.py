@@ -1,7 +1,7 @@
 """Continue a prompt, or several at once, with a model that gpt2_train.py has trained.
 
     python examples/gpt2_sample.py out/gpt2/best.safetensors --prompt "ROMEO:"
-    python examples/gpt2_sample.py out/gpt2/best.safetensors --prompt "ROMEO:" --prompt "JULIET:" --count 2 --stop "\\n\\n"
+    python examples/gpt2_sample.py out/gpt2/best.safetensors --prompt "ROMEO:" --prompt "JULIET:" --stop "\\n\\n"
 """
 
 import argparse

@@ -139,14 +139,14 @@ def _rows(op, count):
 
 
 def _first_rows(op):
-    """The starts, i64, with as many axes as lead to a row. They are read out of all that they may be: that checks them."""
+    """The starts, i64, with as many axes as lead to a row. They are read out of all that they may be, as a check."""
     start, axis = op.operands[2], op.attributes["axis"]
     checked = T.take(_rows(op, starts_of(op)), start)
     return T.reshape(checked, start.shape + (1,) * (axis + 1 - len(start.shape)))
 
 
 def _take_along(x, rows, axis):
-    """Of each slice of ``x`` that its first axes lead to, ``axis`` of them, the rows ``rows``, [those axes or 1, count]."""
+    """Of each slice of ``x`` that its first ``axis`` axes lead to, the rows ``rows``, [those axes or 1, count]."""
     before = x.shape[:axis]
     slices = x.graph.emit("iota", (), shape=(math.prod(before),), axis=0, dtype=i64)
     places = T.reshape(slices * x.shape[axis], before + (1,)) + rows

@@ -92,10 +92,10 @@ def scatter_add(indices, updates, size: int, axis: int = 0):
 def dynamic_update_slice(x, update, start, axis: int = 0):
     """``x`` with the slice along ``axis`` that begins at ``start``, an integer, replaced by ``update``.
 
-    ``update`` has the sizes of ``x`` on all other axes. ``start`` is 0-d, or gives each place on the first axes of ``x``,
-    as many of those before ``axis`` as it has, a start of its own. Unless it lies inside of ``x``, ExecutionError is raised when
-    the graph runs. A state that nothing else reads and whose update this is gets written in place: only the slice is
-    touched.
+    ``update`` has the sizes of ``x`` on all other axes. ``start`` is 0-d, or has the first axes of ``x``, as many of
+    those before ``axis`` as one likes: then each place on them has a start of its own. Unless ``update`` lies inside of
+    ``x``, ExecutionError is raised when the graph runs. A state that nothing else reads and whose update this is gets
+    written in place: only the slice is touched.
     """
     update, start = as_value(update, x), as_value(start, x)
     return x.graph.emit("dynamic_update_slice", (x, update, start), axis=axis_of(x, axis))

@@ -22,7 +22,8 @@ class Session:
 
     def __init__(self, sampler, system=None, sampling=Sampling(), seed=0, longest_answer=None):
         """Raises ValueError for a tokenizer without tokens of a chat, or no room for both a message and an answer."""
-        self.longest_answer = longest_answer or min(LONGEST_ANSWER, sampler.context // 2)
+        usual = min(LONGEST_ANSWER, sampler.context // 2)
+        self.longest_answer = usual if longest_answer is None else longest_answer
         if not 0 < self.longest_answer < sampler.context:
             raise ValueError(
                 f"Answers of up to {self.longest_answer} tokens leave no room for messages: the model sees "

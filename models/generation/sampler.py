@@ -14,8 +14,9 @@ class Sampler:
     """Continues texts of `tokenizer` with a language model. The other arguments are those of `Predictor`."""
 
     def __init__(self, config, state, tokenizer, weights=None, backend="cpu", threads=None):
-        # A model may have more ids than its tokenizer; those stand for nothing.
+        # A model may have more ids than its tokenizer, and a tokenizer from a file gaps: those stand for nothing.
         self._vocab_size = min(config.vocab_size, tokenizer.vocab_size)
+        self._gaps = [token_id for token_id in range(self._vocab_size) if not _stands_for_text(tokenizer, token_id)]
         self.tokenizer, self.context = tokenizer, config.context
         self._predictor = Predictor(config, state, weights, backend, threads)
 
@@ -80,6 +81,7 @@ class Sampler:
         """Yield (row, new id) for each of `rows` in turn, until each has `count` new ids or is ended."""
         for number in range(1, count + 1):
             for row, logits in zip(rows, reader.logits([row.ids for row in rows])):
+                logits[self._gaps] = float("-inf")
                 token_id = row.add(logits[: self._vocab_size])
                 row.ended = row.ended or number == count
                 yield row, token_id
@@ -89,6 +91,14 @@ class Sampler:
             if len(kept) < len(rows):
                 rows = [rows[place] for place in kept]
                 reader.keep(kept)
+
+
+def _stands_for_text(tokenizer, token_id):
+    try:
+        tokenizer.token_bytes(token_id)
+    except ValueError:
+        return False
+    return True
 
 
 class _Row:

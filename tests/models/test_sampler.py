@@ -30,6 +30,15 @@ def test_a_seed_decides_and_ids_beyond_the_tokenizer_never_come(backend):
     assert len(first) == 40 and max(first) < 256
 
 
+def test_ids_in_gaps_of_a_vocabulary_never_come(monkeypatch):
+    tokenizer = Tokenizer([], {"<|endoftext|>": 299})
+    model = sampler("cpu", tokenizer, vocab_size=300)
+    said = np.zeros((1, 300), np.float32)
+    said[0, 270], said[0, 65] = 9, 8
+    monkeypatch.setattr(Reader, "logits", lambda reader, texts: said.copy())
+    assert list(model.tokens([1], 2, Sampling(0))) == [65, 65]
+
+
 def test_greedy_beyond_the_context_sees_the_last_tokens_only(backend):
     model = sampler(backend, Tokenizer([], special_tokens=()), vocab_size=256)
     prompt = list(range(60, 80))
