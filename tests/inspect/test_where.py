@@ -21,6 +21,7 @@ from euler_ir.testing.random_graphs import random_graph
 from euler_ir.text.printer import value_names
 from models.gpt2 import GPT2Config
 from models.language_model import train_graph
+from models.nanoeuler import NanoEulerConfig
 from tests.loops.recording import record
 from tests.passes.training_step import step
 
@@ -31,6 +32,14 @@ MLP = f"{Path(__file__).parents[2] / 'examples' / 'mlp.py'}:train_graph"
 def small_gpt2():
     """A training step, as far as its plan."""
     graph = train_graph(GPT2Config(23, 8, 2, 2, 12), 2, 8)
+    return Executable(graph, lower(graph), None)
+
+
+@functools.cache
+def small_nanoeuler():
+    """The same of a model in which two heads of queries share one of keys."""
+    sizes = {"layers": 2, "heads": 4, "key_heads": 2, "head_width": 4, "width": 12, "mlp_width": 10}
+    graph = train_graph(NanoEulerConfig(vocab_size=23, context=8, **sizes), 2, 8)
     return Executable(graph, lower(graph), None)
 
 
@@ -190,8 +199,9 @@ def test_products_against_changed_elements(seed):
     assert seen
 
 
-def test_attention_against_changed_elements():
-    stages = small_gpt2().stages
+@pytest.mark.parametrize(("executable", "sharing"), [(small_gpt2, 1), (small_nanoeuler, 2)])
+def test_attention_against_changed_elements(executable, sharing):
+    stages = executable().stages
     flat, names = flat_buffers(stages.plan), value_names(stages.optimized)
     held = {stages.plan.decisions.buffers[value]: value for value in stages.plan.decisions.buffers}
     for position, each in enumerate(stages.plan.steps()):
@@ -206,15 +216,17 @@ def test_attention_against_changed_elements():
                 lambda arrays: reference._view(arrays, each.results[0], each.batch, *rows),
             )  # fmt: skip
             text = f"{names[value]}{list(map(int, np.unravel_index(element, value.shape)))}"
-            touches = [t for t in where(small_gpt2(), text, threads=2).touches if t.step == position]
+            touches = [t for t in where(executable(), text, threads=2).touches if t.step == position]
             (touch,) = [t for t in touches if t.role == role]
-            (point,) = touch.points
-            head, row = point["head"], point["at"]["query" if role == "query" else "key"]
-            assert (head, row, point["at"]["column"]) == (0, 5, 2)
-            seen = {place[:-1] for place in result}
-            batch = tuple(map(int, np.unravel_index(head, each.batch)))
-            last = range(row, row + 1) if role == "query" else range(row, each.queries)
-            assert seen == {(*batch, query) for query in last}
+            assert [point["head"] for point in touch.points] == list(range(1 if role == "query" else sharing))
+            expected = set()
+            for point in touch.points:
+                row = point["at"]["query" if role == "query" else "key"]
+                assert (row, point["at"]["column"]) == (5, 2)
+                batch = tuple(map(int, np.unravel_index(point["head"], each.batch)))
+                last = range(row, row + 1) if role == "query" else range(row, each.queries)
+                expected |= {(*batch, query) for query in last}
+            assert {place[:-1] for place in result} == expected
 
 
 def test_copies():
