@@ -1,8 +1,8 @@
 """One whole run of nanoGPT's small setting, in a process of its own: `python -m benchmarks.nanogpt_run PEER ...`.
 
-What it is given: the peer, a file of token ids, a file of weights to begin from, the seed of the batches, the number of
-threads. What it prints, as JSON: the monotonic clock in nanoseconds after the first step and at the end, the first
-losses, and all estimates of the loss.
+What it is given: the peer, a file of token ids, a file of weights to begin from, one of PEAK_RATES, the seed of the
+batches, the number of threads. What it prints, as JSON: the monotonic clock in nanoseconds after the first step and at
+the end, the first losses, and all estimates of the loss.
 """
 
 import importlib
@@ -20,7 +20,7 @@ from models.data.sources import Source
 
 BATCH, CONTEXT = 12, 64
 STEPS, WARMUP = 2000, 100
-PEAK, FLOOR = 1e-3, 1e-4
+PEAK_RATES = {"nanogpt-rate": 1e-3, "higher-rate": 4e-3}
 BETAS = (0.9, 0.99)
 EVALUATE_EVERY, EVALUATION_BATCHES = 250, 20
 CHECKED_STEPS = 3
@@ -38,14 +38,14 @@ def workload(vocab_size):
     return Workload(**sizes, batch=BATCH, length=CONTEXT, biases=False, gelu="none")
 
 
-def learning_rate(step):
-    """Of `step`, counted from 0: a linear warm-up, then half a cosine."""
+def learning_rate(step, peak):
+    """Of `step`, counted from 0: a linear warm-up to `peak`, then half a cosine to a tenth of it."""
     if step < WARMUP:
-        return PEAK * (step + 1) / (WARMUP + 1)
-    return FLOOR + (PEAK - FLOOR) * 0.5 * (1 + math.cos(math.pi * (step - WARMUP) / (STEPS - WARMUP)))
+        return peak * (step + 1) / (WARMUP + 1)
+    return peak * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (step - WARMUP) / (STEPS - WARMUP))))
 
 
-def run(peer, tokens, weights, seed, threads):
+def run(peer, tokens, weights, rate, seed, threads):
     """Train, with an estimate of both losses at every EVALUATE_EVERY steps; then score all validation text once."""
     with np.load(tokens) as arrays:
         texts = {name: arrays[name] for name in ("train", "validation")}
@@ -69,7 +69,7 @@ def run(peer, tokens, weights, seed, threads):
             estimates.append({"step": number, **means})
         if number < STEPS:
             inputs = step.prepare(*training.batch(number))
-            losses.append(step.step(step.at_rate(inputs, learning_rate(number))))
+            losses.append(step.step(step.at_rate(inputs, learning_rate(number, PEAK_RATES[rate]))))
             first = first or _now()
     finished = _now()
     whole = validation_windows(texts["validation"], CONTEXT, BATCH)[:-1]
@@ -87,4 +87,4 @@ def _now():
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(*sys.argv[1:4], *map(int, sys.argv[4:]))))
+    print(json.dumps(run(*sys.argv[1:5], *map(int, sys.argv[5:]))))

@@ -358,7 +358,7 @@ def two_steps(monkeypatch):
     """Runs of two steps on little text, in this process."""
 
     def run(peer, *rest):
-        return nanogpt_run.run(peer, *rest) | {"seconds": 2.0, "first_step_seconds": 1.0}
+        return nanogpt_run.run(peer, *rest) | {"seconds": 2.0, "first_step_seconds": 1.0, "processor_seconds": 3.0}
 
     monkeypatch.setattr(nanogpt, "_run", run)
     for name, value in {"BATCH": 2, "CONTEXT": 8, "STEPS": 2, "WARMUP": 1, "EVALUATE_EVERY": 2}.items():
@@ -372,8 +372,8 @@ def two_steps(monkeypatch):
 def test_nanogpts_setting_against_torch(quick, two_steps, tmp_path, capsys):
     pytest.importorskip("torch")
     file = tmp_path / "result.json"
-    options = ["nanogpt", "--peers", "torch", "--rounds", "2", "--threads", "1", "--json", str(file)]
-    assert command_line.main(options) == 0
+    options = ["nanogpt", "--only", "nanogpt-rate", "--peers", "torch", "--rounds", "2", "--threads", "1"]
+    assert command_line.main([*options, "--json", str(file)]) == 0
     assert "validation loss, 20 batches" in capsys.readouterr().out
     (result,) = json.loads(file.read_text())["results"]
     assert result["tokens"] == 2 * 2 * 8
@@ -388,8 +388,8 @@ def test_nanogpts_setting_against_torch(quick, two_steps, tmp_path, capsys):
 
 def test_the_rate_of_nanogpts_setting():
     expected = {0: 1e-3 / 101, 99: 1e-3 * 100 / 101, 100: 1e-3, 1050: 5.5e-4}
-    assert {step: nanogpt_run.learning_rate(step) for step in expected} == pytest.approx(expected)
-    assert 1e-4 < nanogpt_run.learning_rate(1999) < 1.00001e-4
+    assert {step: nanogpt_run.learning_rate(step, 1e-3) for step in expected} == pytest.approx(expected)
+    assert 1e-4 < nanogpt_run.learning_rate(1999, 1e-3) < 1.00001e-4
     assert nanogpt_run.workload(65).parameters == pytest.approx(0.80e6, rel=0.01)
 
 
@@ -400,19 +400,20 @@ def test_the_preset_of_nanogpts_setting_is_what_is_measured():
     assert (settings.betas, settings.weight_decay) == (nanogpt_run.BETAS, workload.WEIGHT_DECAY)
     assert settings.validate_every == nanogpt_run.EVALUATE_EVERY and settings.dropout == 0
     for step in (0, 99, 100, 1999):
-        assert settings.learning_rate_of(step) == pytest.approx(nanogpt_run.learning_rate(step))
+        assert settings.learning_rate_of(step) == pytest.approx(nanogpt_run.learning_rate(step, 1e-3))
+    assert nanogpt_run.PEAK_RATES["nanogpt-rate"] == 1e-3
 
 
 def test_a_run_of_another_model_is_refused(monkeypatch, two_steps):
     runs = {"euler_ir": [4.0, 3.9], "torch": [4.0, 3.8]}
     monkeypatch.setattr(nanogpt, "_run", lambda peer, *rest: {"losses": runs[peer]})
     with pytest.raises(PeerError, match="torch computes something else: its loss of step 2"):
-        nanogpt.measure(("shakespeare",), ("torch",), 1, 1)
+        nanogpt.measure(("nanogpt-rate",), ("torch",), 1, 1)
 
 
 def test_a_run_that_fails_is_named():
     with pytest.raises(PeerError, match="torch died with exit code"):
-        nanogpt._run("torch", "no such file", "", 0, 1)
+        nanogpt._run("torch", "no such file", "", "nanogpt-rate", 0, 1)
 
 
 # -- tokenizers --------------------------------------------------------------------------------------------------------
