@@ -24,7 +24,9 @@ class Session:
         """Raises ValueError for a tokenizer without tokens of a chat, or no room for both a message and an answer."""
         usual = min(LONGEST_ANSWER, sampler.context // 2)
         self.longest_answer = usual if longest_answer is None else longest_answer
-        if not 0 < self.longest_answer < sampler.context:
+        if self.longest_answer < 1:
+            raise ValueError(f"An answer must have room for at least 1 token, not {self.longest_answer}.")
+        if self.longest_answer >= sampler.context:
             raise ValueError(
                 f"Answers of up to {self.longest_answer} tokens leave no room for messages: the model sees "
                 f"{sampler.context} tokens together. Ask for shorter answers."

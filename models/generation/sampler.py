@@ -75,6 +75,8 @@ class Sampler:
             raise ValueError("The prompt is empty. Give at least one character to continue.")
         if unknown := [token_id for token_id in ids if not 0 <= token_id < self._vocab_size]:
             raise ValueError(f"Token id {unknown[0]} of the prompt is not among the model's {self._vocab_size} ids.")
+        if seed < 0:
+            raise ValueError(f"The seed must be 0 or above, not {seed}.")
         return _Row(number, ids, sampling, seed, {self.tokenizer.end_of_text_id} if stop_ids is None else stop_ids)
 
     def _grow(self, rows, count, reader):

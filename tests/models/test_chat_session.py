@@ -191,3 +191,5 @@ def test_models_that_cannot_chat_are_refused():
         Session(Plain())
     with pytest.raises(ValueError, match="no room for messages"):
         Session(Asked(), longest_answer=96)
+    with pytest.raises(ValueError, match="at least 1 token, not 0"):
+        Session(Asked(), longest_answer=0)

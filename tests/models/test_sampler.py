@@ -136,3 +136,5 @@ def test_prompts_that_cannot_be_continued_are_refused(backend):
         list(model.text("", 3))
     with pytest.raises(ValueError, match="Token id 256"):
         list(model.tokens([256], 3))
+    with pytest.raises(ValueError, match="seed must be 0 or above, not -1"):
+        list(model.tokens([1], 3, seed=-1))

@@ -109,7 +109,7 @@ REFUSALS = {
     "update wider": ("f32[4,3] f32[1,2] i64[]", lambda a, b, c: T.dynamic_update_slice(a, b, c), None, ShapeError),
     "update dtype": ("f32[4] f64[1] i64[]", lambda a, b, c: T.dynamic_update_slice(a, b, c), None, DTypeError),
     "update starts": ("f32[4] f32[1] i64[1]", lambda a, b, c: T.dynamic_update_slice(a, b, c), None, ShapeError),
-    "update of rows": ("f32[4,3] f32[4,1] i64[3]", lambda a, b, c: T.dynamic_update_slice(a, b, c, 1), None, ShapeError),
+    "update rows": ("f32[4,3] f32[4,1] i64[3]", lambda a, b, c: T.dynamic_update_slice(a, b, c, 1), None, ShapeError),
     "update float start": ("f32[4] f32[1] f32[]", lambda a, b, c: T.dynamic_update_slice(a, b, c), None, DTypeError),
     "update axis": ("f32[4] f32[1] i64[]", lambda a, b, c: T.dynamic_update_slice(a, b, c, 1), None, ShapeError),
     "scatter_add floats": ("f32[2] f32[2]", lambda a, b: T.scatter_add(a, b, 5), None, DTypeError),
