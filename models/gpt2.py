@@ -61,6 +61,10 @@ class GPT2Config:
         """The model of these sizes."""
         return GPT2(self)
 
+    def next_token_only(self):
+        """This one: a GPT-2 predicts nothing else."""
+        return self
+
 
 PRESETS = {
     "pico": GPT2Config(512, 128, layers=2, heads=2, width=32),

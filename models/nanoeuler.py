@@ -4,7 +4,7 @@ RMS norms before each half of a block, rotary embeddings, attention with fewer h
 no biases, and heads that predict several next tokens (Gloeckle et al., arXiv:2404.19737), each a table of its own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import euler_ir as ei
@@ -52,6 +52,10 @@ class NanoEulerConfig:
     def build(self):
         """The model of these sizes."""
         return NanoEuler(self)
+
+    def next_token_only(self):
+        """The same without the heads of later tokens."""
+        return replace(self, predictions=1)
 
 
 PRESETS = {

@@ -18,11 +18,12 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
 def is_hidden_matrix(parameter: Value) -> bool:
-    """Whether a parameter has two axes and belongs to a layer of a list, as ``h.3.mlp.c_fc.weight`` does.
+    """Whether a parameter has two axes and is inside of a block of a list, as ``h.3.mlp.c_fc.weight`` is.
 
-    Embeddings and heads are not hidden: what they map from or to are ids, not features.
+    Embeddings and heads, also several as ``heads.1.weight``, are not hidden: what they map from or to are ids, not
+    features.
     """
-    return parameter.ndim == 2 and re.search(r"\.\d+\.", f".{parameter.op.attributes['name']}") is not None
+    return parameter.ndim == 2 and re.search(r"\.\d+\.\w+\.", f".{parameter.op.attributes['name']}") is not None
 
 
 class Muon(Optimizer):

@@ -17,12 +17,14 @@ _VOCABULARY_STREAM = 0x766F636162
 def with_chat_tokens(config, tokenizer, parameters, seed=0):
     """(config, tokenizer, parameters) with CHAT_TOKENS; those that the tokenizer has already stay what they are.
 
+    Heads that only pretraining uses are left out: nothing would train them from here on.
     `parameters` are arrays by name. Old ids keep their meaning and their rows. A new row is the mean of the old ones,
     where a model is not surprised by it (Hewitt, "Initializing New Word Embeddings", 2021), with a jitter that is a
     function of the seed, so that no two tokens begin alike. Raises ValueError when the parameters are not the config's.
     """
     shapes = _shapes(config)
     check_tensors({name: array.shape for name, array in parameters.items()}, shapes, "The model to begin from")
+    config = config.next_token_only()
     known = tokenizer.vocab_size
     grown = tokenizer.with_special_tokens(CHAT_TOKENS)
     # A model may have more rows than its tokenizer has ids.

@@ -112,6 +112,14 @@ def test_the_hidden_matrices_of_a_model_are_those_of_its_blocks(preset):
     assert sum(value.size for value in hidden) == 12 * config.layers * config.width**2
 
 
+def test_heads_in_a_list_are_not_hidden():
+    config = PRESETS["nanoeuler-cpu"]
+    with ei.Graph():
+        hidden = [name for name, each in config.build().named_parameters() if is_hidden_matrix(each.value)]
+    layers = ("attention.qkv", "attention.output", "mlp.gate", "mlp.up", "mlp.down")
+    assert hidden == [f"blocks.{block}.{layer}.weight" for block in range(config.layers) for layer in layers]
+
+
 def test_a_momentum_that_cannot_be_is_refused():
     with pytest.raises(ValueError, match="momentum must be at least 0 and below 1, not 1.5"):
         optim.Muon(0.1, momentum=1.5)

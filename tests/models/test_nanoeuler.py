@@ -14,12 +14,14 @@ from euler_ir import optim
 from euler_ir.compiler import lower
 from euler_ir.plan.plan import AttentionStep, KernelStep, MatmulStep
 from models.architectures import PRESETS as PRESETS_OF_ALL
+from models.chat.vocabulary import with_chat_tokens
 from models.data.batches import IGNORED_LABEL
 from models.generation.cache import decode_graph
 from models.generation.predictor import Predictor
 from models.generation.reader import Reader, visible
 from models.language_model import WholeTexts, accumulation_graphs, evaluation_graph, train_graph
 from models.nanoeuler import PRESETS, NanoEulerConfig
+from models.tokenizer.bpe import Tokenizer
 from models.training import pretraining
 from models.training.checkpoint import Checkpoint
 from models.training.pretraining import resume_pretraining, start_pretraining
@@ -302,6 +304,21 @@ def test_it_is_trained_stopped_continued_and_sampled_like_gpt2(tmp_path, monkeyp
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     assert importlib.import_module("gpt2_sample").main(sampled) == 0
     assert capsys.readouterr().out.startswith("KING")
+
+
+def test_a_chat_leaves_out_the_heads_of_later_tokens():
+    """Fine-tuning trains the first head alone, and its checkpoints hold what its config says."""
+    tokenizer = Tokenizer([])
+    config = dataclasses.replace(TINY, vocab_size=tokenizer.vocab_size)
+    state = lively_state(train_graph(config, 1, 8))
+    arrays = {name: state[name] for name, _ in config.build().named_parameters()}
+    wider, grown, kept = with_chat_tokens(config, tokenizer, arrays)
+    assert wider == dataclasses.replace(config, predictions=1, vocab_size=grown.vocab_size)
+    assert {name: array.shape for name, array in kept.items()} == {
+        name: parameter.shape for name, parameter in wider.build().named_parameters()
+    }
+    assert grown.vocab_size > tokenizer.vocab_size
+    np.testing.assert_array_equal(kept["heads.0.weight"][:, : tokenizer.vocab_size], arrays["heads.0.weight"])
 
 
 # -- what it becomes ---------------------------------------------------------------------------------------------------
