@@ -1,8 +1,8 @@
 """What every language model here offers, and the graphs that train and evaluate one, whatever its architecture.
 
-A config is a frozen dataclass of sizes. It has `architecture`, the name that checkpoints keep, `title`, what people call
-it, `vocab_size`, `context`, `layers`, `width`, `dropout`, `build()`, which gives the model, and `next_token_only()`, a
-config without the parts that only pretraining uses.
+A config is a frozen dataclass of sizes. It has `architecture`, the name that checkpoints keep, `title`, what people
+call it, `vocab_size`, `context`, `layers`, `width`, `dropout`, `build()`, which gives the model, and
+`next_token_only()`, a config without the parts that only pretraining uses.
 """
 
 import math
