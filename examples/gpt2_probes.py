@@ -69,17 +69,20 @@ def main(arguments=None):
 
 def train(folder, preset, options, text, probes):
     """Begin or continue the run of a preset; returns the signal that stopped it, or None."""
-    latest = RunFolder(folder).latest
-    if latest.exists():
+    given = {"corpus": options.corpus, "preset": preset, "steps": options.steps, "batch_size": options.batch_size}
+    settings = PretrainingSettings.for_preset(**given)
+    if (latest := RunFolder(folder).latest).exists():
         checkpoint = Checkpoint.load(latest)
-        if checkpoint.step == checkpoint.settings["steps"]:
+        there = PretrainingSettings.of(checkpoint.settings)
+        if changed := [name for name in given if getattr(there, name) != getattr(settings, name)]:
+            names = ", ".join(changed)
+            raise ValueError(f"The run in {folder} has another {names}. Give what it was begun with, or another --out.")
+        if checkpoint.step == settings.steps:
             return None
-        run = resume_pretraining(folder, {"corpus": options.corpus, "preset": preset}, options.device, options.threads)
+        run = resume_pretraining(folder, (), options.device, options.threads)
     else:
-        given = {"steps": options.steps, "batch_size": options.batch_size}
-        settings = PretrainingSettings.for_preset(options.corpus, preset, **given)
         run = start_pretraining(folder, settings, options.device, options.threads)
-    step, settings = run.checkpoint.step, run.settings
+    step = run.checkpoint.step
     corpus, held_out = (read_token_file(folder / name, run.task.tokenizer) for name in TOKEN_FILES)
     wanted = steps_to_measure(settings.steps).__contains__
     measures = probes, speaker_lines(text)[1], options.sample_tokens
@@ -102,13 +105,14 @@ def steps_to_measure(steps):
 def show(out, presets, corpus_share, console):
     probed = {preset: read_metrics(out / preset / "probes.jsonl") for preset in presets}
     sizes = {preset: f"{preset}, {PRESETS[preset].build().parameter_count():,} weights" for preset in presets}
+    columns = "measure", *(f">{sizes[preset]}" for preset in presets)
     for level in LEVELS:
-        shown = tables.table(f"first step from which on it is {level} or more", "measure", *(f">{sizes[p]}" for p in presets))
+        shown = tables.table(f"first step from which on it is {level} or more", *columns)
         for name in probed[presets[0]][0]["probes"]:
             reached = [first_reached(*curves(probed[preset])[name], level) for preset in presets]
             shown.add_row(name, *("-" if step is None else f"{step:,}" for step in reached))
         console.print(shown, "")
-    shown = tables.table("at the end", "measure", *(f">{sizes[p]}" for p in presets))
+    shown = tables.table("at the end", *columns)
     for name in curves(probed[presets[0]]):
         shown.add_row(name, *(f"{curves(probed[preset])[name][1][-1]:.3f}" for preset in presets))
     shares = [probed[preset][-1]["known_speakers"] for preset in presets]

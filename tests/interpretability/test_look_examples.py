@@ -177,6 +177,8 @@ def test_probes_over_sizes_stop_and_go_on(checkpoints, tmp_path, monkeypatch):
         assert [record["step"] for record in records] == [1, 2]
         assert all(0 <= share <= 1 for record in records for share in record["probes"].values())
         assert len((out / preset / "diary.jsonl").read_text().splitlines()) == 2
+    status, _, err = run("gpt2_probes", *options, "--presets", "one", "--batch-size", 3)
+    assert status == 2 and "has another batch_size" in err
     (checkpoints[2].parent / "prose.txt").write_text("no names here\n" * 100)
     status, _, err = run("gpt2_probes", "--out", tmp_path / "x", "--corpus", checkpoints[2].parent / "prose.txt")
     assert status == 2 and "Nobody speaks in the text" in err
