@@ -19,9 +19,11 @@ class Answers:
     def answer(self, messages, count, sampling=LIKELIEST, seed=0):
         """(text, whether it ended): what the assistant says after `messages`, in up to `count` tokens.
 
-        By default it is the likeliest token each time.
+        By default it is the likeliest token each time. An answer goes on as far as the context has room, where a model
+        that does not end yet would cost much and show nothing new.
         """
         prompt = render_prompt(messages, self._tokenizer)
+        count = min(count, max(1, self._context - len(prompt)))
         end = self._tokenizer.special_tokens[END_OF_TURN]
         ids = list(self._sampler.tokens(prompt, count, sampling, seed, stop_ids={end}))
         ended = ids[-1:] == [end]

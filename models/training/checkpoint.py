@@ -70,7 +70,8 @@ class Checkpoint:
         """
         if Path(path).is_dir():
             raise IsADirectoryError(
-                f"{path} is a folder. Give the path of a checkpoint; gpt2_convert.py makes one of a Hugging Face folder."
+                f"{path} is a folder. Give the path of a checkpoint: "
+                "gpt2_convert.py import makes one of a folder of Hugging Face."
             )
         try:
             with safetensors.safe_open(path, "numpy") as file:

@@ -77,6 +77,8 @@ def test_a_tiny_model_learns_answers_and_where_they_end(model, dialogue, tmp_pat
         question: (answer, True) for question, answer in ANSWERS.items()
     }
     assert answers.answer(conversation("ab", "")[:1], 1) == ("x", False)
+    long = conversation("a" * 27, "")[:1]  # 30 ids of 32
+    assert len(answers.answer(long, 100)[0]) <= 2 and len(answers.answer(conversation("a" * 99, "")[:1], 100)[0]) <= 1
     wrong = [conversation("ab", "x"), conversation("cd", "y")]
     assert answers.measure(wrong, 8) == {"ended": 1.0, "exact_match": 0.5}
     assert "> ab\nx" in run.task.sample(state)
