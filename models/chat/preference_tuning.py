@@ -61,7 +61,8 @@ class PreferenceSettings(Settings):
     def for_model(cls, config, **given):
         """Settings that suit a model and the number of steps, except for what is `given`."""
         # A twentieth of what fine-tuning takes: preferences move a model fast, and away from what it can say.
-        given = {"context": config.context, "learning_rate": min(1e-4, 1.6 / config.width**2), "weight_decay": 0.0, **given}
+        rate = min(1e-4, 1.6 / config.width**2)
+        given = {"context": config.context, "learning_rate": rate, "weight_decay": 0.0, **given}
         steps = given.setdefault("steps", 150)
         given.setdefault("final_learning_rate", given["learning_rate"] / 10)
         given.setdefault("warmup", min(15, steps // 10))
@@ -99,6 +100,8 @@ class Sides:
 
 class PreferenceTuning(Task):
     """Learning to prefer the chosen answers of `training`; `validation` is not learned from. Both are `Sides`."""
+
+    unit = "mean of pairs"
 
     def __init__(self, settings, config, tokenizer, training, validation, backend="cpu", threads=None):
         """Raises ValueError when there is nothing to learn from."""

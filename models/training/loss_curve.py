@@ -3,10 +3,11 @@
 from models.files import replacing
 
 
-def draw_loss_curves(logs, path, title):
+def draw_loss_curves(logs, path, title, unit="nats per token"):
     """Draw training and validation loss over steps into the PNG file `path`, in a colour for each run.
 
-    `logs` has the records of `read_metrics` by the name of the run. Raises ImportError when matplotlib is not installed.
+    `logs` has the records of `read_metrics` by the name of the run, `unit` is what their losses count. Raises
+    ImportError when matplotlib is not installed.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -27,7 +28,7 @@ def draw_loss_curves(logs, path, title):
             bits = f" ({last['bits_per_byte']:.3f} bits per byte)" if "bits_per_byte" in last else ""
             place = {"xytext": (-6, 10 + 12 * number), "textcoords": "offset points", "ha": "right"}
             axes.annotate(f"{losses[-1]:.3f}{bits}", (steps[-1], losses[-1]), color=colour, **place)
-    axes.set(xlabel="step", ylabel="loss (nats per token)", title=title)
+    axes.set(xlabel="step", ylabel=f"loss ({unit})", title=title)
     axes.grid(alpha=0.3)
     axes.legend()
     with replacing(path) as file:

@@ -153,7 +153,8 @@ class TrainingRun:
 
     def _draw_curve(self, progress):
         try:
-            draw_loss_curves({"": read_metrics(self.folder.metrics)}, self.folder / "loss.png", self.task.title)
+            logs, task = {"": read_metrics(self.folder.metrics)}, self.task
+            draw_loss_curves(logs, self.folder / "loss.png", task.title, task.unit)
         except ImportError:
             progress.say("No loss curve: matplotlib is not installed. Install it with: pip install 'euler-ir[plot]'")
 

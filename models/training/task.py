@@ -10,11 +10,12 @@ from models.training.memory import needs_of
 class Task:
     """A model, what it learns from, and how well it does. The loop of `TrainingRun` knows no more about either.
 
-    `title` is a few words for a person; `measure` names the number of `validate` that is lowest in the best checkpoint;
-    `objective` (see `next_token`) is what is learned, from `batch_size` rows at a time.
+    `title` is a few words for a person; `measure` names the number of `validate` that is lowest in the best checkpoint,
+    `unit` what losses count; `objective` (see `next_token`) is what is learned, from `batch_size` rows at a time.
     """
 
     measure = "validation_loss"
+    unit = "nats per token"
     objective = staticmethod(next_token)
 
     def __init__(self, title, config, tokenizer, settings, backend="cpu", threads=None):
