@@ -10,8 +10,8 @@ from euler_ir.initializers import Normal
 from euler_ir.optim.muon import is_hidden_matrix
 from models.architectures import PRESETS
 
-HIDDEN_SHAPES = {"h.0.wide": (3, 8), "h.0.tall": (9, 4), "h.0.square": (5, 5), "h.0.row": (1, 6)}
-SHAPES = {**HIDDEN_SHAPES, "h.0.bias": (4,), "wte": (7, 3)}
+HIDDEN_SHAPES = {"h.0.wide.weight": (3, 8), "h.0.tall.weight": (9, 4), "h.0.square.weight": (5, 5), "h.0.row.weight": (1, 6)}
+SHAPES = {**HIDDEN_SHAPES, "h.0.mlp.bias": (4,), "wte": (7, 3)}
 HIDDEN = list(HIDDEN_SHAPES)
 
 
@@ -84,7 +84,7 @@ def test_all_other_parameters_are_adamws(backend):
     inputs = {f"{name}_gradient": np.full(shape, 0.5, np.float32) for name, shape in SHAPES.items()}
     for name, graph in graphs.items():
         ei.compile(graph, backend=backend)(states[name], learning_rate=np.float32(0.1), **inputs)
-    for name in ("wte", "h.0.bias"):
+    for name in ("wte", "h.0.mlp.bias"):
         assert states["muon"][name].tobytes() == states["adamw"][name].tobytes()
     assert {name for name in states["muon"] if name.startswith("optim.momentum.")} == {
         f"optim.momentum.{name}" for name in HIDDEN
