@@ -7,13 +7,12 @@ import ctypes
 import functools
 import inspect
 import operator
-import textwrap
 from collections.abc import Callable
 
 import numpy as np
 
 from euler_ir.errors import ExecutionError, Location, LoweringError
-from euler_ir.native.types import TRUTH, Integer, Pointer, i64, u64
+from euler_ir.native.types import TRUTH, Integer, Pointer, Type, i64, llvm_type, result_type, u64
 
 
 @functools.cache
@@ -30,7 +29,7 @@ def function(definition: Callable | None = None, *, inline: bool = False) -> Fun
     """A decorator: the function as machine code, compiled when it is first called.
 
     With ``inline`` it becomes part of each native function that calls it. Raises LoweringError for annotations that are
-    no types of native functions.
+    no types of native functions, and for a function whose text is not in a file.
     """
     if definition is None:
         return lambda given: Function(given, inline)
@@ -45,19 +44,14 @@ class Function:
         self._definition = definition
         self.inline = inline
         self.symbol = definition.__name__
-        annotations = {
-            name: TRUTH if kind is bool else kind for name, kind in inspect.get_annotations(definition).items()
-        }
-        declared = annotations.pop("return", None)
-        self.results = declared if isinstance(declared, tuple) else () if declared is None else (declared,)
-        self.parameters = {name: annotations.get(name) for name in inspect.signature(definition).parameters}
-        for name, kind in [*self.parameters.items(), *(("return", kind) for kind in self.results)]:
-            if not isinstance(kind, Pointer) and kind not in (i64, u64, TRUTH):
-                hint = "annotate it as i64, u64, pointer(...) or read_only(...)"
-                raise LoweringError(
-                    f"{self.symbol}: {name} has no type of native functions", location=self._place(0), hint=hint
-                )
+        self._tree = self._parsed()
+        self.parameters, self.results = self._signature()
         self._native: Callable | None = None
+
+    @property
+    def name_in_module(self) -> str:
+        """Its name as LLVM IR writes it."""
+        return f'@"{self.symbol}"'
 
     def __call__(self, *arguments):
         """Run it. Raises ExecutionError for arguments of other types, and LoweringError if it cannot be compiled."""
@@ -81,24 +75,24 @@ class Function:
         return "\n".join([*sorted(helpers), *texts.values()])
 
     def _translated(self, exported: bool) -> tuple[str, set[str], list[Function]]:
-        from euler_ir.native.expressions import llvm_type, result_type
         from euler_ir.native.translation import Translator
 
-        tree = ast.parse(textwrap.dedent(inspect.getsource(self._definition))).body[0]
         translator = Translator(self._outside, self._error)
-        body = translator.function_body(tree, self.parameters, self.results)
-        parameters = ", ".join(f"{llvm_type(kind)} %given.{name}" for name, kind in self.parameters.items())
+        body = translator.function_body(self._tree, self.parameters, self.results)
+        kinds = self.parameters.values()
+        parameters = ", ".join(f"{llvm_type(kind)} %given{number}" for number, kind in enumerate(kinds))
         linkage, attributes = "" if exported else "internal ", "nounwind"
         if self.inline and not exported:
             attributes += " alwaysinline"
-        head = f"define {linkage}{result_type(self.results)} @{self.symbol}({parameters}) {attributes}"
+        head = f"define {linkage}{result_type(self.results)} {self.name_in_module}({parameters}) {attributes}"
         return f"{head} {{\n{body}\n}}\n", translator.code.helpers, list(translator.callees.values())
 
     def _compiled(self) -> Callable:
         from euler_ir.backends.cpu import jit
 
-        if len(self.results) > 1:
-            raise LoweringError(f"{self.symbol} returns several values, which only native functions can take")
+        if len(self.results) > 1 or any(isinstance(kind, Pointer) for kind in self.results):
+            what = "several values" if len(self.results) > 1 else "a pointer"
+            raise LoweringError(f"{self.symbol} returns {what}, which only native functions can take")
         code = jit.LoadedCode([jit.compile_object(self.llvm_ir(), jit.INTEGERS)], [self.symbol])
         kinds = {i64: ctypes.c_int64, u64: ctypes.c_uint64, TRUTH: ctypes.c_bool}
         result = kinds[self.results[0]] if self.results else None
@@ -111,8 +105,13 @@ class Function:
         """An argument as ctypes takes it."""
         name, kind = parameter
         if not isinstance(kind, Pointer):
-            number = operator.index(argument)
-            if not -(1 << 63) <= number < 1 << (63 if kind.signed else 64):
+            try:
+                number = operator.index(argument)
+            except TypeError:
+                found = type(argument).__name__
+                raise ExecutionError(f"{self.symbol}: {name} is {found}, not an integer") from None
+            lowest = -(1 << (kind.bits - 1)) if kind.signed else 0
+            if not lowest <= number < lowest + (1 << kind.bits):
                 raise ExecutionError(f"{self.symbol}: {name} is {number}, which does not fit {kind}")
             return number
         if not isinstance(argument, np.ndarray) or argument.dtype != kind.element.dtype:
@@ -123,11 +122,53 @@ class Function:
         return argument.ctypes.data
 
     def _outside(self, name: str) -> object:
-        names = inspect.getclosurevars(self._definition)
-        for known in (names.nonlocals, names.globals):
-            if name in known:
-                return known[name]
-        raise KeyError(name)
+        code = self._definition.__code__
+        if name in code.co_varnames:
+            raise KeyError(name)
+        cells = dict(zip(code.co_freevars, self._definition.__closure__ or (), strict=True))
+        if name in cells:
+            try:
+                return cells[name].cell_contents
+            except ValueError:
+                raise KeyError(name) from None
+        return self._definition.__globals__[name]
+
+    def _parsed(self) -> ast.FunctionDef:
+        """The syntax tree of its text, which is read before anybody can change the file."""
+        try:
+            text = inspect.getsource(self._definition)
+        except (OSError, TypeError):
+            hint = "write it in a file: what was typed in or made by exec has no text to translate"
+            raise LoweringError(f"{self.symbol}: the text of this function is not known", hint=hint) from None
+        # Something around it, so that it may stand inside of other functions as it is.
+        tree = ast.parse(f"if True:\n{text}" if text[0].isspace() else text).body[0]
+        if isinstance(tree, ast.If):
+            tree = ast.increment_lineno(tree.body[0], -1)
+        if not isinstance(tree, ast.FunctionDef) or tree.name != self.symbol:
+            raise LoweringError("a native function is one that `def` makes", location=self._place(0))
+        return tree
+
+    def _signature(self) -> tuple[dict[str, Type], tuple[Type, ...]]:
+        """The types of the parameters, by name, and of the results."""
+        try:
+            annotations = inspect.get_annotations(self._definition, eval_str=True)
+        except NameError as error:
+            raise LoweringError(f"{self.symbol}: {error} in its annotations", location=self._place(0)) from None
+        kinds = {name: TRUTH if kind is bool else kind for name, kind in annotations.items()}
+        declared = kinds.pop("return", None)
+        results = declared if isinstance(declared, tuple) else () if declared is None else (declared,)
+        given = inspect.signature(self._definition).parameters.values()
+        for each in given:
+            if each.kind is not each.POSITIONAL_OR_KEYWORD or each.default is not each.empty:
+                message = f"{self.symbol}: the parameter {each.name} is not one that is given by its place"
+                raise LoweringError(message, location=self._place(0))
+        parameters = {each.name: kinds.get(each.name) for each in given}
+        for name, kind in [*parameters.items(), *(("return", kind) for kind in results)]:
+            if not isinstance(kind, Pointer) and kind not in (i64, u64, TRUTH):
+                message = f"{self.symbol}: {name} has no type of native functions"
+                hint = "annotate it as i64, u64, bool, pointer(...) or read_only(...)"
+                raise LoweringError(message, location=self._place(0), hint=hint)
+        return parameters, results
 
     def _place(self, line: int) -> Location:
         code = self._definition.__code__

@@ -1,4 +1,4 @@
-"""Expressions of native functions, from Python's syntax tree to LLVM IR."""
+"""Expressions of native functions, from Python's syntax tree to LLVM IR: all but calls, which are in `calls`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from euler_ir.backends.cpu.writer import Code, Register, Slot, constant
 from euler_ir.errors import LoweringError
-from euler_ir.native.types import TRUTH, Integer, Operation, Pointer, Type, i64, pointer, read_only, u64
+from euler_ir.native.compiled_function import Function
+from euler_ir.native.types import TRUTH, Integer, Pointer, Type, i64, pointer, read_only, u64
 
 _ARITHMETIC = {
     ast.Add: ("add", operator.add),
@@ -22,19 +23,6 @@ _ARITHMETIC = {
     ast.RShift: ("shr", operator.rshift),
 }
 _COMPARISONS = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
-
-
-def llvm_type(kind: Type) -> str:
-    if isinstance(kind, Pointer):
-        return "ptr"
-    return "i1" if kind == TRUTH else "i64"
-
-
-def result_type(results: tuple[Type, ...]) -> str:
-    """The LLVM type that a function of these results returns."""
-    if len(results) > 1:
-        return f"{{ {', '.join(map(llvm_type, results))} }}"
-    return llvm_type(results[0]) if results else "void"
 
 
 @dataclass(frozen=True)
@@ -69,10 +57,12 @@ class Expressions:
 
     def __init__(self, lookup: Callable[[str], object], fail: Callable[[ast.AST, str], LoweringError]) -> None:
         self.code = Code()
-        self.callees: dict[str, object] = {}
+        self.callees: dict[str, Function] = {}
         self._lookup = lookup
         self._fail = fail
         self._variables: dict[str, tuple[Slot, Type]] = {}
+        # Those that have a value at this place, on whatever way it was reached.
+        self._certain: frozenset[str] = frozenset()
 
     def _value(self, node: ast.expr) -> Operand:
         values = self._values(node)
@@ -111,6 +101,8 @@ class Expressions:
 
     def _name(self, node: ast.Name) -> Operand:
         if node.id in self._variables:
+            if node.id not in self._certain:
+                raise self._fail(node, f"{node.id} has no value on some way to this line")
             slot, kind = self._variables[node.id]
             return Typed(slot.get(), kind)
         value = self._static(node)
@@ -121,16 +113,19 @@ class Expressions:
     def _static(self, node: ast.expr) -> object:
         """What a name outside of the function stands for, an attribute of it, or the type of a pointer."""
         if isinstance(node, ast.Attribute):
-            return getattr(self._static(node.value), node.attr)
+            owner = self._static(node.value)
+            if not hasattr(owner, node.attr):
+                raise self._fail(node, f"{ast.unparse(node)} is not known here")
+            return getattr(owner, node.attr)
         if isinstance(node, ast.Name):
             try:
                 return self._lookup(node.id)
             except KeyError:
                 raise self._fail(node, f"{node.id} is not known here") from None
         if isinstance(node, ast.Call):
-            maker = self._static(node.func)
-            if maker in (pointer, read_only):
-                return maker(*map(self._static, node.args))
+            maker, elements = self._static(node.func), [self._static(each) for each in node.args]
+            if maker in (pointer, read_only) and len(elements) == 1 and isinstance(elements[0], Integer):
+                return maker(*elements)
         raise self._fail(node, "this must be a name")
 
     def _place(self, node: ast.Subscript) -> Place:
@@ -168,6 +163,8 @@ class Expressions:
         if type(operator) not in _ARITHMETIC:
             raise self._fail(node, f"a native function has no operator {type(operator).__name__}")
         opcode, folded = _ARITHMETIC[type(operator)]
+        if opcode in ("shl", "shr") and isinstance(right, int) and not 0 <= right <= 64:
+            raise self._fail(node, f"a shift by {right} is not one by 0 to 64 bits")
         if isinstance(left, int) and isinstance(right, int):
             return folded(left, right)
         if isinstance(left, Typed) and isinstance(left.type, Pointer):
@@ -175,10 +172,18 @@ class Expressions:
                 raise self._fail(node, "a pointer can only be moved, by +")
             return self._moved(node, left, right)
         common = self._common(node, left, right)
-        if opcode == "shr":
-            opcode = "ashr" if common.signed else "lshr"
-        operands = (self._as(common, value, node) for value in (left, right))
+        operands = [self._as(common, value, node) for value in (left, right)]
+        if opcode in ("shl", "shr"):
+            return Typed(self._shifted(opcode, common, *operands), common)
         return Typed(self.code.binary(opcode, *operands), common)
+
+    def _shifted(self, opcode: str, kind: Integer, value: Register, count: Register) -> Register:
+        """A shift, also by more bits than there are, which the machine's own instruction leaves open."""
+        fits = self.code.compare("icmp ult", count, constant(64, "i64"))
+        if opcode == "shr" and kind.signed:
+            return self.code.binary("ashr", value, self.code.select(fits, count, constant(63, "i64")))
+        shifted = self.code.binary("lshr" if opcode == "shr" else "shl", value, count)
+        return self.code.select(fits, shifted, constant(0, "i64"))
 
     def _common(self, node: ast.AST, left: Operand, right: Operand) -> Integer:
         kinds = {value.type for value in (left, right) if isinstance(value, Typed)}
@@ -256,60 +261,3 @@ class Expressions:
             predicate = ("s" if common.signed else "u") + predicate
         operands = (self._as(common, value, node) for value in (left, right))
         return self.code.compare(f"icmp {predicate}", *operands)
-
-    # -- calls ---------------------------------------------------------------------------------------------------------
-
-    def _call(self, node: ast.Call) -> list[Operand]:
-        callee = self._static(node.func)
-        if node.keywords:
-            raise self._fail(node, "arguments of a native call have no names")
-        arguments = [self._value(argument) for argument in node.args]
-        if isinstance(callee, Operation):
-            return getattr(self, f"_{callee.name}")(node, *arguments)
-        if isinstance(callee, (Integer, Pointer)):
-            return [self._converted(node, callee, *arguments)]
-        if not hasattr(callee, "symbol"):
-            raise self._fail(node, f"{ast.unparse(node.func)} is not a native function")
-        if len(arguments) != len(callee.parameters):
-            raise self._fail(node, f"{callee.symbol} takes {len(callee.parameters)} arguments, not {len(arguments)}")
-        self.callees[callee.symbol] = callee
-        registers = [
-            self._as(kind, value, node) for kind, value in zip(callee.parameters.values(), arguments, strict=True)
-        ]
-        call = f"call {result_type(callee.results)} @{callee.symbol}({', '.join(each.typed for each in registers)})"
-        if not callee.results:
-            self.code.line(call)
-            return []
-        whole = self.code.emit(call, result_type(callee.results))
-        if len(callee.results) == 1:
-            return [Typed(whole, callee.results[0])]
-        return [
-            Typed(self.code.emit(f"extractvalue {whole.typed}, {position}", llvm_type(kind)), kind)
-            for position, kind in enumerate(callee.results)
-        ]
-
-    def _converted(self, node: ast.Call, kind: Type, value: Operand) -> Typed:
-        if kind in (i64, u64) and (isinstance(value, int) or value.type in (i64, u64)):
-            return Typed(self._as(kind, value, node) if isinstance(value, int) else value.register, kind)
-        if isinstance(kind, Pointer) and isinstance(value, Typed) and isinstance(value.type, Pointer):
-            if value.type.writable or not kind.writable:
-                return Typed(value.register, kind)
-        raise self._fail(node, f"{described(value)} does not become {kind}")
-
-    def _trailing_zeros(self, node: ast.Call, value: Operand) -> list[Typed]:
-        operand = self._as(u64, value, node)
-        self.code.helpers.add("declare i64 @llvm.cttz.i64(i64, i1)")
-        return [Typed(self.code.emit(f"call i64 @llvm.cttz.i64({operand.typed}, i1 false)", "i64"), i64)]
-
-    def _multiply_wide(self, node: ast.Call, left: Operand, right: Operand) -> list[Typed]:
-        factors = [self.code.convert("zext", self._as(u64, value, node), "i128") for value in (left, right)]
-        product = self.code.binary("mul", *factors)
-        upper = self.code.binary("lshr", product, Register("64", "i128"))
-        return [Typed(self.code.convert("trunc", half, "i64"), u64) for half in (product, upper)]
-
-    def _prefetch(self, node: ast.Call, memory: Operand) -> list[Typed]:
-        if isinstance(memory, int) or not isinstance(memory.type, Pointer):
-            raise self._fail(node, "only memory at a pointer can be prefetched")
-        self.code.helpers.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.code.line(f"call void @llvm.prefetch.p0({memory.register.typed}, i32 0, i32 3, i32 1)")
-        return []

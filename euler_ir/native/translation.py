@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from euler_ir.backends.cpu.writer import Register, constant
-from euler_ir.native.expressions import Expressions, Operand, Typed, llvm_type, result_type
-from euler_ir.native.types import Type, i64
+from euler_ir.native.calls import Calls
+from euler_ir.native.expressions import Operand, Typed
+from euler_ir.native.types import Type, i64, llvm_type, result_type
 
 
 @dataclass(frozen=True)
 class _Loop:
     following: str
     done: str
+    # The variables that have a value at each place from which it is left.
+    leaving: list[frozenset[str]] = field(default_factory=list)
 
 
-class Translator(Expressions):
+class Translator(Calls):
     """Translates one function."""
 
     def function_body(self, tree: ast.FunctionDef, parameters: dict[str, Type], results: tuple[Type, ...]) -> str:
         """The text between the braces."""
         self._results, self._loops = results, []
-        for name, kind in parameters.items():
-            self._variables[name] = (self.code.slot(Register(f"%given.{name}", llvm_type(kind))), kind)
+        for number, (name, kind) in enumerate(parameters.items()):
+            self._variables[name] = (self.code.slot(Register(f"%given{number}", llvm_type(kind))), kind)
+        self._certain = frozenset(parameters)
         falls_through = self._block(tree.body)
         if falls_through and results:
             raise self._fail(tree, f"{tree.name} may end without a return")
@@ -73,6 +77,8 @@ class Translator(Expressions):
         else:
             kind = i64 if isinstance(value, int) else value.type
             self._variables[target.id] = (self.code.slot(self._as(kind, value, target)), kind)
+        if isinstance(target, ast.Name):
+            self._certain |= {target.id}
 
     def _augassign(self, statement: ast.AugAssign) -> bool:
         target = statement.target
@@ -88,15 +94,23 @@ class Translator(Expressions):
     def _if(self, statement: ast.If) -> bool:
         then, otherwise, done = (self.code.new_label() for _ in range(3))
         self._branch(statement.test, then, otherwise if statement.orelse else done)
+        before, ways = self._certain, []
         self.code.label(then)
-        then_ends = self._leads_to(done, statement.body)
-        else_ends = True
+        if self._leads_to(done, statement.body):
+            ways.append(self._certain)
+        self._certain = before
         if statement.orelse:
             self.code.label(otherwise)
-            else_ends = self._leads_to(done, statement.orelse)
-        if then_ends or else_ends:
-            self.code.label(done)
-        return then_ends or else_ends
+        if not statement.orelse or self._leads_to(done, statement.orelse):
+            ways.append(self._certain)
+        return self._meet(done, ways)
+
+    def _meet(self, label: str, ways: list[frozenset[str]]) -> bool:
+        """Go on where ways meet; a variable has a value there if it has one on each of them."""
+        if ways:
+            self.code.label(label)
+            self._certain = frozenset.intersection(*ways)
+        return bool(ways)
 
     def _leads_to(self, label: str, statements: list[ast.stmt]) -> bool:
         falls_through = self._block(statements)
@@ -109,14 +123,15 @@ class Translator(Expressions):
         forever = isinstance(statement.test, ast.Constant) and statement.test.value is True
         self._jump(test)
         self.code.label(test)
+        loop = _Loop(test, done)
         if forever:
             self._jump(body)
         else:
             self._branch(statement.test, body, done)
+            loop.leaving.append(self._certain)
         self.code.label(body)
-        self._loop_body(statement, _Loop(test, done))
-        self.code.label(done)
-        return not forever or any(isinstance(node, ast.Break) for node in ast.walk(statement))
+        self._loop_body(statement, loop)
+        return self._meet(done, loop.leaving)
 
     def _for(self, statement: ast.For) -> bool:
         call = statement.iter
@@ -132,14 +147,14 @@ class Translator(Expressions):
         position = counter.get()
         inside = self.code.compare("icmp slt", position, stop)
         self._jump_if(inside, body, done)
+        loop = _Loop(following, done, [self._certain])
         self.code.label(body)
         self._assign_one(statement.target, Typed(position, i64))
-        self._loop_body(statement, _Loop(following, done))
+        self._loop_body(statement, loop)
         self.code.label(following)
         counter.set(self.code.binary("add", counter.get(), constant(1, "i64")))
         self._jump(test)
-        self.code.label(done)
-        return True
+        return self._meet(done, loop.leaving)
 
     def _loop_body(self, statement: ast.While | ast.For, loop: _Loop) -> None:
         if statement.orelse:
@@ -149,6 +164,7 @@ class Translator(Expressions):
         self._loops.pop()
 
     def _break(self, statement: ast.Break) -> bool:
+        self._loops[-1].leaving.append(self._certain)
         self._jump(self._loops[-1].done)
         return False
 

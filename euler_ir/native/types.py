@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from euler_ir.errors import LoweringError
+
 
 @dataclass(frozen=True)
 class Integer:
@@ -41,11 +43,28 @@ class Pointer:
     element: Integer
     writable: bool
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.element, Integer) or self.element.bits < 8:
+            raise LoweringError(f"there is no memory of {self.element!r}", hint="a pointer is to i8, u8 ... i64 or u64")
+
     def __str__(self) -> str:
         return f"{'pointer' if self.writable else 'read_only'}({self.element})"
 
 
 Type = Integer | Pointer
+
+
+def llvm_type(kind: Type) -> str:
+    if isinstance(kind, Pointer):
+        return "ptr"
+    return "i1" if kind == TRUTH else "i64"
+
+
+def result_type(results: tuple[Type, ...]) -> str:
+    """The LLVM type that a function of these results returns."""
+    if len(results) > 1:
+        return f"{{ {', '.join(map(llvm_type, results))} }}"
+    return llvm_type(results[0]) if results else "void"
 
 
 def pointer(element: Integer) -> Pointer:
@@ -63,9 +82,10 @@ class Operation:
     """An instruction that is written as a call."""
 
     name: str
+    arguments: int
     meaning: str
 
 
-trailing_zeros = Operation("trailing_zeros", "how many of the low bits of a u64 are 0; 64 when all are")
-multiply_wide = Operation("multiply_wide", "(low, high) halves of the product of two u64")
-prefetch = Operation("prefetch", "says that memory at a pointer will soon be needed; any address may be given")
+trailing_zeros = Operation("trailing_zeros", 1, "how many of the low bits of a u64 are 0; 64 when all are")
+multiply_wide = Operation("multiply_wide", 2, "(low, high) halves of the product of two u64")
+prefetch = Operation("prefetch", 1, "says that memory at a pointer will soon be needed; any address may be given")

@@ -227,6 +227,78 @@ def test_swapping_takes_the_values_from_before():
     assert values.tolist() == [2, 1]
 
 
+@function
+def shifted_signed(a: i64, count: i64, bounds: pointer(i64)):
+    bounds[0], bounds[1], bounds[2] = a << count, a >> count, a << 64
+
+
+@function
+def shifted_unsigned(a: u64, count: u64, bounds: pointer(u64)):
+    bounds[0], bounds[1], bounds[2] = a << count, a >> count, a >> 64
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 200, (1 << 63) - 1])
+@pytest.mark.parametrize("number", [5, -5, -(1 << 63)])
+def test_shifts_by_more_bits_than_there_are(number, count):
+    signed, unsigned = np.zeros(3, np.int64), np.zeros(3, np.uint64)
+    shifted_signed(number, count, signed)
+    shifted_unsigned(wrapped(number, False), count, unsigned)
+    most = min(count, 64)
+    assert signed.tolist() == [wrapped(number << most, True), number >> most, 0]
+    assert unsigned.tolist() == [wrapped(number << most, False), wrapped(number, False) >> most, 0]
+
+
+@function
+def leaves_in_all_ways(a: i64) -> i64:
+    if a < 0:
+        while True:
+            a += 1
+            if a == 0:
+                return 100
+    else:
+        while True:
+            for number in range(a):
+                if number == 3:
+                    break
+            a += 1
+            if a > 10:
+                return a
+
+
+def test_loops_that_only_a_return_leaves():
+    assert [leaves_in_all_ways(number) for number in (-5, 0, 20)] == [100, 11, 21]
+
+
+@function
+def größter(ñ: "i64", second: "i64") -> "i64":
+    return ñ if ñ > second else second
+
+
+def test_names_may_have_any_letters_and_annotations_may_be_text():
+    assert größter(3, -5) == 3
+
+
+def test_a_text_need_not_be_indented_as_its_function_is():
+    @function
+    def three() -> i64:
+        """Three,
+as a docstring says whose lines begin where they like.
+        """
+# A comment, too.
+        return 3
+
+    assert three() == 3
+
+
+def test_the_text_is_the_one_that_was_loaded(tmp_path):
+    script = tmp_path / "changed.py"
+    text = "from euler_ir.native import function, i64\n@function\ndef f(a: i64) -> i64:\n    return a + 1\n"
+    script.write_text(f"{text}open(__file__, 'w').write('# another file\\n' * 9)\nprint(f(1))\n")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("2\n", "")
+
+
 # --- What is refused ---
 
 
@@ -272,7 +344,7 @@ def tries(a: i64):
     try:
         a = 1
     finally:
-        a = 2
+        a = 2  # noqa: F841
 
 
 def too_large() -> i64:
@@ -281,6 +353,70 @@ def too_large() -> i64:
 
 def pointer_as_number(memory: read_only(u8)) -> i64:
     return memory
+
+
+def some_ways(a: i64) -> i64:
+    if a == 1:
+        late = 5
+    return late
+
+
+def after_a_loop(a: i64) -> i64:
+    for number in range(a):
+        last = number
+    return last
+
+
+def hides_a_constant(a: i64) -> i64:
+    total = a + STEP  # noqa: F823
+    STEP = total
+    return STEP
+
+
+def adds_to_a_constant(a: i64) -> i64:
+    STEP += a  # noqa: F823
+    return STEP
+
+
+def shifts_back(a: i64) -> i64:
+    return a << -1
+
+
+def shifts_far() -> i64:
+    return 1 << 100_000_000
+
+
+def too_many(a: u64) -> i64:
+    return trailing_zeros(a, a)
+
+
+def too_few() -> u64:
+    return u64()
+
+
+def no_memory(a: pointer(u8)) -> i64:
+    return pointer(STEP)(a)[0]
+
+
+def no_attribute(a: u64) -> u64:
+    return np.nowhere(a)
+
+
+def another(number):
+    """A function named as any other that is made here."""
+
+    @function
+    def plus(a: i64) -> i64:
+        return a + number
+
+    return plus
+
+
+plus_one, plus_two = another(1), another(2)
+
+
+def calls_namesakes(a: i64) -> i64:
+    return plus_one(a) + plus_two(a)
 
 
 @pytest.mark.parametrize(
@@ -297,6 +433,17 @@ def pointer_as_number(memory: read_only(u8)) -> i64:
         (gains_rights, r"read_only\(u8\) does not become pointer\(u8\)", "pointer(u8)(memory)[0] = 1"),
         (tries, "has no try statement", "try:"),
         (too_large, "9223372036854775808 does not fit i64", "return 1 << 63"),
+        (some_ways, "late has no value on some way to this line", "return late"),
+        (after_a_loop, "last has no value on some way to this line", "return last"),
+        (hides_a_constant, "STEP is not known here", "total = a + STEP"),
+        (adds_to_a_constant, "STEP is not known here", "STEP += a"),
+        (shifts_back, "a shift by -1 is not one by 0 to 64 bits", "return a << -1"),
+        (shifts_far, "a shift by 100000000 is not", "return 1 << 100_000_000"),
+        (too_many, "trailing_zeros takes 1 arguments, not 2", "return trailing_zeros(a, a)"),
+        (too_few, r"u64 takes 1 arguments, not 0", "return u64()"),
+        (no_memory, "this must be a name", "return pointer(STEP)(a)[0]"),
+        (no_attribute, "np.nowhere is not known here", "return np.nowhere(a)"),
+        (calls_namesakes, "this is another function of the name plus", "return plus_one(a) + plus_two(a)"),
         (pointer_as_number, r"this is read_only\(u8\) where i64 is needed", "return memory"),
     ],
 )
@@ -307,12 +454,82 @@ def test_what_is_no_native_function_is_refused_with_its_line(definition, message
     assert caught.value.location.file == __file__
 
 
-def test_parameters_need_types():
-    with pytest.raises(LoweringError, match="f: a has no type"):
+def without_type(a, b: i64) -> i64:
+    return b
 
-        @function
-        def f(a, b: i64) -> i64:
-            return b
+
+def any_number(*a: i64) -> i64:
+    return 1
+
+
+def by_name(a: i64, *, b: i64) -> i64:
+    return b
+
+
+def with_default(a: i64 = 3) -> i64:
+    return a
+
+
+def unknown_type(a: "i63") -> i64:  # noqa: F821
+    return a
+
+
+async def later(a: i64) -> i64:
+    return a
+
+
+made_by_exec = {"i64": i64}
+exec("def f(a: i64) -> i64:\n    return a", made_by_exec)
+
+
+@pytest.mark.parametrize(
+    ("definition", "message"),
+    [
+        (without_type, "without_type: a has no type"),
+        (any_number, "any_number: the parameter a is not one that is given by its place"),
+        (by_name, "by_name: the parameter b is not"),
+        (with_default, "with_default: the parameter a is not"),
+        (unknown_type, "unknown_type: name 'i63' is not defined in its annotations"),
+        (later, "a native function is one that `def` makes"),
+        (lambda: 3, "a native function is one that `def` makes"),
+        (made_by_exec["f"], "the text of this function is not known"),
+    ],
+)
+def test_what_cannot_be_translated_is_refused_at_once(definition, message):
+    with pytest.raises(LoweringError, match=message):
+        function(definition)
+
+
+@pytest.mark.parametrize("element", [3, bool, pointer(u8)])
+def test_memory_is_of_integers(element):
+    with pytest.raises(LoweringError, match="there is no memory of"):
+        pointer(element)
+
+
+def test_a_name_without_a_value_yet_is_not_known():
+    @function
+    def f(a: i64) -> i64:
+        return a + later
+
+    with pytest.raises(LoweringError, match="later is not known here"):
+        f(1)
+    later = 5
+    assert f(1) == 6
+
+
+def test_pointers_and_several_values_stay_among_native_functions():
+    @function
+    def further(memory: read_only(u8)) -> read_only(u8):
+        return memory + 1
+
+    @function
+    def both(a: i64) -> (i64, i64):
+        return a, a
+
+    with pytest.raises(LoweringError, match="further returns a pointer, which only native functions can take"):
+        further(np.zeros(2, np.uint8))
+    with pytest.raises(LoweringError, match="both returns several values"):
+        both(1)
 
 
 @pytest.mark.parametrize(
@@ -322,12 +539,27 @@ def test_parameters_need_types():
         ((b"bytes", 0), "text is bytes, not an array"),
         ((np.zeros(8, np.uint8)[::2], 0), "not contiguous"),
         ((np.zeros(4, np.uint8), 1 << 63), "position is 9223372036854775808"),
+        ((np.zeros(4, np.uint8), 1.0), "position is float, not an integer"),
+        ((np.zeros(4, np.uint8), "1"), "position is str, not an integer"),
         ((np.zeros(4, np.uint8),), "takes 2 arguments, not 1"),
     ],
 )
 def test_wrong_arguments(arguments, message):
     with pytest.raises(ExecutionError, match=message):
         word_at(*arguments)
+
+
+def test_numbers_that_do_not_fit_their_type():
+    with pytest.raises(ExecutionError, match="a is -1, which does not fit u64"):
+        zeros(-1)
+
+    @function
+    def opposite(a: bool) -> bool:
+        return not a
+
+    assert opposite(False) is True and opposite(1) is False
+    with pytest.raises(ExecutionError, match="a is 5, which does not fit truth value"):
+        opposite(5)
 
 
 def test_memory_that_may_not_be_written_is_only_for_readers():

@@ -18,7 +18,8 @@ def word_at(text: TEXT, start: i64, length: i64, end: i64) -> u64:
     if length <= 0:
         return u64(0)
     if start + 8 <= end:
-        return WORDS(text + start)[0] & u64(-1) >> u64(64 - 8 * (length if length < 8 else 8))
+        # A shift that is seen to be below 64 is one instruction.
+        return WORDS(text + start)[0] & u64(-1) >> u64(-8 * (length if length < 8 else 8) & 63)
     word = u64(0)
     for position in range(length):
         word |= u64(text[start + position]) << u64(8 * position)
