@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import euler_ir as ei
+from models.command_line import exit_status
 from models.data.corpus import read_corpus, split_corpus
 from models.data.sources import Source
 from models.euler_view import EulerViewConfig
@@ -197,17 +198,7 @@ def compare(options):
 def main(arguments=None):
     """Exit status: 0 done, 1 a variant diverged, 2 wrong use, 130 stopped by Ctrl-C."""
     options = parse_arguments(arguments)
-    try:
-        compare(options)
-    except Diverged as error:
-        print(f"euler_view.py: error: {error}", file=sys.stderr)
-        return 1
-    except (ValueError, OSError, ei.EulerError) as error:
-        print(f"euler_view.py: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return exit_status("euler_view.py", lambda: compare(options), failures=(Diverged,))
 
 
 if __name__ == "__main__":

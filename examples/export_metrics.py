@@ -8,6 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from models.command_line import exit_status
 from models.training.export import write_csv, write_tensorboard
 from models.training.folder import RunFolder
 from models.training.loss_curve import draw_loss_curves
@@ -24,8 +25,12 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     if not (options.csv or options.tensorboard or options.plot):
         parser.error("say what to write: --csv, --tensorboard or --plot")
+    return exit_status("export_metrics.py", lambda: export(options))
+
+
+def export(options):
+    logs = {name: read_log(path) for name, path in names_of(options.runs).items()}
     try:
-        logs = {name: read_log(path) for name, path in names_of(options.runs).items()}
         if options.csv:
             several = len(logs) > 1
             rows = [{"run": name, **row} if several else row for name, log in logs.items() for row in log]
@@ -35,13 +40,8 @@ def main(arguments=None):
                 write_tensorboard(log, Path(options.tensorboard) / name)
         if options.plot:
             draw_loss_curves(logs, options.plot, ", ".join(logs))
-    except (ValueError, OSError) as error:
-        print(f"export_metrics.py: error: {error}", file=sys.stderr)
-        return 2
     except ImportError as error:
-        print(f"export_metrics.py: error: {error}. pip install 'euler-ir[tensorboard,plot]' brings it.", file=sys.stderr)
-        return 2
-    return 0
+        raise ValueError(f"{error}. pip install 'euler-ir[tensorboard,plot]' brings it.") from None
 
 
 def names_of(runs):

@@ -9,9 +9,9 @@ one by one, and --prompt asks for one answer only.
 import argparse
 import sys
 
-import euler_ir as ei
 from models.chat.session import Session
 from models.chat.terminal import Chat
+from models.command_line import exit_status
 from models.generation.sampler import Sampler
 from models.generation.sampling import Sampling
 from models.training.checkpoint import Checkpoint
@@ -41,7 +41,10 @@ def main(arguments=None):
     parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
     options = parser.parse_args(arguments)
     sys.stdin.reconfigure(errors="replace")
-    sys.stdout.reconfigure(errors="replace")
+    return exit_status("gpt2_chat.py", lambda: chat(options))
+
+
+def chat(options):
     try:
         # What the user wrote, and the tokens that end turns, must not become less likely.
         sampling = Sampling(
@@ -50,18 +53,15 @@ def main(arguments=None):
         weights = None if options.weights == "f32" else options.weights
         sampler = Sampler.of_checkpoint(Checkpoint.load(options.checkpoint), weights, options.device, options.threads)
         session = Session(sampler, options.system, sampling, options.seed, options.tokens)
-        chat = Chat(session)
+        talk = Chat(session)
         if options.prompt is not None:
-            chat.answer(options.prompt)
+            talk.answer(options.prompt)
             return 0
-        chat.run()
-    except (ValueError, OSError, ei.EulerError) as error:
-        print(f"gpt2_chat.py: error: {error}", file=sys.stderr)
-        return 2
+        talk.run()
     except KeyboardInterrupt:
         print()
         return 0
-    return 1 if chat.refused and not sys.stdin.isatty() else 0
+    return 1 if talk.refused and not sys.stdin.isatty() else 0
 
 
 if __name__ == "__main__":

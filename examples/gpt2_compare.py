@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-import euler_ir as ei
+from models.command_line import exit_status
 from models.data.corpus import read_corpus, split_corpus
 from models.interpretability import tables
 from models.interpretability.comparison import bits_per_byte, movements, next_tokens, token_losses
@@ -33,23 +33,19 @@ def main(arguments=None):
     parser.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
     parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
     options = parser.parse_args(arguments)
-    sys.stdout.reconfigure(errors="replace")
+    return exit_status("gpt2_compare.py", lambda: compare(options))
+
+
+def compare(options):
     console = tables.screen(options.html)
-    try:
-        pair = [Subject.load(path, options.device, options.threads) for path in (options.first, options.second)]
-        console.print(f"first: {options.first}\nsecond: {options.second}\n", soft_wrap=True)
-        show_movements(*pair, options.top, console)
-        _, text = split_corpus(read_corpus(options.corpus))
-        show_losses(*pair, text[: options.characters], options.top, console)
-        show_next_tokens(*pair, options.prompt, options.top, console)
-        if options.html:
-            tables.write_page(console, options.html, "Two checkpoints")
-    except (ValueError, OSError, ei.EulerError) as error:
-        print(f"gpt2_compare.py: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    pair = [Subject.load(path, options.device, options.threads) for path in (options.first, options.second)]
+    console.print(f"first: {options.first}\nsecond: {options.second}\n", soft_wrap=True)
+    show_movements(*pair, options.top, console)
+    _, text = split_corpus(read_corpus(options.corpus))
+    show_losses(*pair, text[: options.characters], options.top, console)
+    show_next_tokens(*pair, options.prompt, options.top, console)
+    if options.html:
+        tables.write_page(console, options.html, "Two checkpoints")
 
 
 def show_movements(first, second, top, console):

@@ -8,6 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from models.command_line import exit_status
 from models.gpt2 import GPT2Config
 from models.huggingface import read_checkpoint, write_gpt2
 from models.tokenizer.formats import load_tokenizer
@@ -57,14 +58,8 @@ def described(checkpoint):
 def main(arguments=None):
     """Exit status: 0 done, 2 wrong use or a file that cannot be read or written, 130 stopped by Ctrl-C."""
     options = parse_arguments(arguments)
-    try:
-        {"import": import_folder, "export": export_checkpoint}[options.direction](options)
-    except (ValueError, OSError) as error:
-        print(f"gpt2_convert.py: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    convert = {"import": import_folder, "export": export_checkpoint}[options.direction]
+    return exit_status("gpt2_convert.py", lambda: convert(options))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import euler_ir as ei
 from models.chat.answers import Answers
 from models.chat.conversation import read_conversations, render
 from models.chat.packing import all_filled, fitting, next_trained_token
+from models.command_line import exit_status
 from models.language_model import evaluation_graph
 from models.training.checkpoint import Checkpoint
 from models.training.command_line import positive
@@ -26,28 +27,25 @@ def main(arguments=None):
     parser.add_argument("--count", type=positive, default=200, help="conversations to look at (default: %(default)s)")
     parser.add_argument("--tokens", type=positive, default=64, help="of the longest answer (default: %(default)s)")
     options = parser.parse_args(arguments)
-    try:
-        checkpoint = Checkpoint.load(options.checkpoint)
-        config, tokenizer = checkpoint.config, checkpoint.tokenizer
-        conversations = read_conversations(options.conversations)[: options.count]
-        state = ei.initial_state(evaluation_graph(config, 1, 1))
-        checkpoint.restore_parameters(state)
-        found = (fitting(render(messages, tokenizer), config.context) for messages in conversations)
-        batches = all_filled([text for text in found if text], BATCH_SIZE, config.context)
-        loss = HeldOut(config, BATCH_SIZE, config.context, next_trained_token, batches).of(state)
-        answers = Answers(config, state, tokenizer).measure(conversations, options.tokens)
-    except (ValueError, OSError, ei.EulerError) as error:
-        print(f"gpt2_evaluate_chat.py: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    return exit_status("gpt2_evaluate_chat.py", lambda: evaluate(options))
+
+
+def evaluate(options):
+    checkpoint = Checkpoint.load(options.checkpoint)
+    config, tokenizer = checkpoint.config, checkpoint.tokenizer
+    conversations = read_conversations(options.conversations)[: options.count]
+    state = ei.initial_state(evaluation_graph(config, 1, 1))
+    checkpoint.restore_parameters(state)
+    found = (fitting(render(messages, tokenizer), config.context) for messages in conversations)
+    batches = all_filled([text for text in found if text], BATCH_SIZE, config.context)
+    loss = HeldOut(config, BATCH_SIZE, config.context, next_trained_token, batches).of(state)
+    answers = Answers(config, state, tokenizer).measure(conversations, options.tokens)
     print(f"{len(conversations)} conversations of {options.conversations}")
     if loss:
         print(f"  loss on the assistant's tokens     {loss['loss']:.3f} nats a token")
     if answers:
         print(f"  answers that end in {options.tokens} tokens      {answers['ended']:.0%}")
         print(f"  answers that are those given there {answers['exact_match']:.0%}")
-    return 0
 
 
 if __name__ == "__main__":

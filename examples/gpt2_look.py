@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-import euler_ir as ei
+from models.command_line import exit_status
 from models.data.corpus import read_corpus, split_corpus
 from models.interpretability import tables
 from models.interpretability.attention import attention_probabilities, head_scores, repeated_tokens
@@ -29,24 +29,17 @@ TEXT = "FIRST CITIZEN:\nWe are accounted poor"
 
 
 def main(arguments=None):
-    """Exit status: 0 done, 1 a check failed or the page could not be written, 2 wrong use."""
+    """Exit status: 0 done, 1 a check failed, 2 wrong use or a file that cannot be read or written."""
     options = parse_arguments(arguments)
-    sys.stdout.reconfigure(errors="replace")
+    return exit_status("gpt2_look.py", lambda: look(options), failures=(ArithmeticError, RuntimeError))
+
+
+def look(options):
     console = tables.screen(options.html)
-    try:
-        subject = Subject.load(options.checkpoint, options.device, options.threads)
-        options.look(subject, options, console)
-        if options.html:
-            tables.write_page(console, options.html, f"{options.command}: {options.checkpoint}")
-    except (ArithmeticError, RuntimeError) as error:
-        print(f"gpt2_look.py: error: {error}", file=sys.stderr)
-        return 1
-    except (ValueError, OSError, ei.EulerError) as error:
-        print(f"gpt2_look.py: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    subject = Subject.load(options.checkpoint, options.device, options.threads)
+    options.look(subject, options, console)
+    if options.html:
+        tables.write_page(console, options.html, f"{options.command}: {options.checkpoint}")
 
 
 def parse_arguments(arguments):

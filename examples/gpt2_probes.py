@@ -9,8 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
-import euler_ir as ei
 from models.architectures import PRESETS
+from models.command_line import exit_status
 from models.data.corpus import read_corpus, split_corpus
 from models.data.prepared import TOKEN_FILES
 from models.data.token_files import read_token_file
@@ -43,27 +43,22 @@ def main(arguments=None):
     parser.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
     parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
     options = parser.parse_args(arguments)
-    sys.stdout.reconfigure(errors="replace")
+    return exit_status("gpt2_probes.py", lambda: probe(options), failures=(Diverged, ImportError))
+
+
+def probe(options):
+    """Train all sizes and show what they learned when; 128 + n when signal n stopped it."""
     console = tables.screen(options.html)
     out = Path(options.out)
-    try:
-        text, _ = split_corpus(read_corpus(options.corpus))
-        probes = speaker_probes(text)
-        for preset in options.presets:
-            if stopped_by := train(out / preset, preset, options, text, probes):
-                print("Stopped. The same command goes on from here.")
-                return 128 + stopped_by
-        show(out, options.presets, speaker_lines(text)[0], console)
-        if options.html:
-            tables.write_page(console, options.html, "What is learned when")
-    except (Diverged, ImportError) as error:
-        print(f"gpt2_probes.py: error: {error}", file=sys.stderr)
-        return 1
-    except (ValueError, OSError, ei.EulerError) as error:
-        print(f"gpt2_probes.py: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    text, _ = split_corpus(read_corpus(options.corpus))
+    probes = speaker_probes(text)
+    for preset in options.presets:
+        if stopped_by := train(out / preset, preset, options, text, probes):
+            print("Stopped. The same command goes on from here.")
+            return 128 + stopped_by
+    show(out, options.presets, speaker_lines(text)[0], console)
+    if options.html:
+        tables.write_page(console, options.html, "What is learned when")
     return 0
 
 

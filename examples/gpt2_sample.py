@@ -7,7 +7,7 @@
 import argparse
 import sys
 
-import euler_ir as ei
+from models.command_line import exit_status
 from models.generation.sampler import Sampler
 from models.generation.sampling import Sampling
 from models.training.checkpoint import Checkpoint
@@ -43,21 +43,21 @@ def main(arguments=None):
     parser.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
     parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
     options = parser.parse_args(arguments)
-    sys.stdout.reconfigure(errors="replace")
+    return exit_status("gpt2_sample.py", lambda: sample(options))
+
+
+def sample(options):
+    sampling = Sampling(options.temperature, options.top_k, options.top_p, options.repetition_penalty)
+    weights = None if options.weights == "f32" else options.weights
+    sampler = Sampler.of_checkpoint(Checkpoint.load(options.checkpoint), weights, options.device, options.threads)
+    prompts = [prompt for prompt in options.prompt or ["\n"] for _ in range(options.count)]
+    pieces = sampler.texts(prompts, options.tokens, sampling, options.seed, options.stop)
     try:
-        sampling = Sampling(options.temperature, options.top_k, options.top_p, options.repetition_penalty)
-        weights = None if options.weights == "f32" else options.weights
-        sampler = Sampler.of_checkpoint(Checkpoint.load(options.checkpoint), weights, options.device, options.threads)
-        prompts = [prompt for prompt in options.prompt or ["\n"] for _ in range(options.count)]
-        pieces = sampler.texts(prompts, options.tokens, sampling, options.seed, options.stop)
         for text in _texts_in_order(prompts, pieces):
             print(text, end="", flush=True)
-    except (ValueError, OSError, ei.EulerError) as error:
-        print(f"gpt2_sample.py: error: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
+        # Who has read enough of it.
         print()
-    return 0
 
 
 def _texts_in_order(prompts, pieces):

@@ -8,12 +8,10 @@
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
-import euler_ir as ei
 from models.chat.answers import in_terminal
 from models.chat.conversation import CHAT_TOKENS, read_conversations, render
 from models.chat.fine_tuning import FineTuningSettings, resume_fine_tuning, start_fine_tuning
+from models.command_line import Screen, exit_status
 from models.training.checkpoint import Checkpoint
 from models.training.command_line import COMMON, Parser, given, positive, train
 
@@ -58,7 +56,7 @@ def show(options):
     model = Checkpoint.load(options.model)
     settings = settings_of(options, model)
     tokenizer = model.tokenizer.with_special_tokens(CHAT_TOKENS)
-    console = Console(soft_wrap=True)
+    console = Screen(soft_wrap=True)
     for messages in read_conversations(settings.conversations[0])[: options.show]:
         console.print(in_terminal(render(messages, tokenizer, settings.train_on), tokenizer))
 
@@ -68,12 +66,7 @@ def main(arguments=None):
     options = parse_arguments(arguments)
     if not options.show:
         return train("gpt2_sft.py", open_run, options)
-    try:
-        show(options)
-    except (ValueError, OSError, ei.EulerError) as error:
-        print(f"gpt2_sft.py: error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_status("gpt2_sft.py", lambda: show(options))
 
 
 if __name__ == "__main__":

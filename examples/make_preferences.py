@@ -10,6 +10,7 @@ from dataclasses import asdict
 
 from models.chat.conversation import read_conversations
 from models.chat.pairs import made_pairs
+from models.command_line import exit_status
 from models.files import replacing
 
 
@@ -20,16 +21,15 @@ def main(arguments=None):
     parser.add_argument("--out", required=True, help="JSONL file to write")
     parser.add_argument("--seed", type=int, default=0, help="decides all random choices (default: %(default)s)")
     options = parser.parse_args(arguments)
-    try:
-        conversations = [each for path in options.conversations for each in read_conversations(path)]
-        pairs = made_pairs(conversations, options.seed)
-        with replacing(options.out) as file:
-            file.writelines(f"{json.dumps(asdict(pair))}\n".encode() for pair in pairs)
-    except (ValueError, OSError) as error:
-        print(f"make_preferences.py: error: {error}", file=sys.stderr)
-        return 2
+    return exit_status("make_preferences.py", lambda: make(options))
+
+
+def make(options):
+    conversations = [each for path in options.conversations for each in read_conversations(path)]
+    pairs = made_pairs(conversations, options.seed)
+    with replacing(options.out) as file:
+        file.writelines(f"{json.dumps(asdict(pair))}\n".encode() for pair in pairs)
     print(f"{len(pairs)} pairs of answers to {len(conversations)} conversations: {options.out}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 import models
+from models.command_line import Screen, exit_status
 from models.tokenizer.bpe import Tokenizer
 from models.tokenizer.characters import CharacterTokenizer
 from models.tokenizer.files import encode_file
@@ -90,7 +90,7 @@ def show(text, tokenizer, permissions):
         table.add_row(str(piece), Text(visible(token), style), str(token_id), token.hex(" "))
         end += len(token)
         piece += end in ends
-    console = Console(highlight=False)
+    console = Screen(highlight=False)
     console.print(coloured, soft_wrap=True)
     console.print(table)
     count = len(ids)
@@ -139,17 +139,19 @@ def run(options):
 def main(arguments=None):
     """Exit status: 0 done, 2 wrong use or a file that cannot be read or written, 130 stopped by Ctrl-C."""
     options = parse_arguments(arguments)
-    sys.stdout.reconfigure(errors="replace")
+    return exit_status("tokenize_text.py", lambda: explained(options))
+
+
+def explained(options):
+    """`run`, whose problems are said in this program's words."""
     try:
         run(options)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         hint = " Here these are --special allow and --special text." if "allowed_special=" in str(error) else ""
-        print(f"tokenize_text.py: error: {error}{hint}", file=sys.stderr)
-        return 2
+        raise ValueError(f"{error}{hint}") from None
     except KeyboardInterrupt:
         print("Stopped; nothing was written.", file=sys.stderr)
-        return 130
-    return 0
+        raise
 
 
 if __name__ == "__main__":

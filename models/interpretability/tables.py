@@ -4,10 +4,10 @@ import html
 import math
 
 from rich.bar import Bar
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from models.command_line import Screen
 from models.files import replacing
 
 BAR = 24
@@ -31,7 +31,7 @@ pre {{ overflow-x: auto; padding: 1rem; background: #fff; border: 1px solid #e3d
 def screen(page=None):
     """A console; with `page`, the path of an HTML file, it remembers what it prints for `write_page`."""
     # Tokens may look like rich's markup or emoji codes; they are shown as they are.
-    return Console(highlight=False, markup=False, emoji=False, record=page is not None)
+    return Screen(highlight=False, markup=False, emoji=False, record=page is not None)
 
 
 def write_page(console, path, title):

@@ -1,5 +1,7 @@
 """The examples run as their first lines say."""
 
+import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +71,34 @@ def test_sampling_several_texts(checkpoint_file):
 def test_what_cannot_be_sampled_is_one_line(checkpoint_file, flags, message):
     finished = run("gpt2_sample.py", checkpoint_file, *flags)
     assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
+
+
+def test_a_reader_that_is_gone_ends_a_program_quietly(checkpoint_file):
+    """As `head` does: the status is that of SIGPIPE in a shell, whether a program prints by itself or through rich."""
+    sampling = "gpt2_sample.py", checkpoint_file, "--tokens", "9"
+    looking = "gpt2_look.py", checkpoint_file, "lens", "--text", "abc"
+    for name, *arguments in (sampling, looking, ("tokenize_text.py", "abc")):
+        read, write = os.pipe()
+        os.close(read)
+        command = [sys.executable, EXAMPLES / name, *map(str, arguments)]
+        finished = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, encoding="utf-8", timeout=120)
+        os.close(write)
+        assert (finished.returncode, finished.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("name", ["gpt2_sample.py", "gpt2_look.py", "gpt2_compare.py", "gpt2_convert.py"])
+def test_ctrl_c_says_nothing(name, checkpoint_file, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoint, "load", interrupted)
+    arguments = {
+        "gpt2_look.py": [checkpoint_file, "lens"],
+        "gpt2_compare.py": [checkpoint_file] * 2,
+        "gpt2_convert.py": ["export", checkpoint_file, tmp_path / "folder"],
+    }.get(name, [checkpoint_file])
+    module = runpy.run_path(EXAMPLES / name)
+    assert module["main"](list(map(str, arguments))) == 130
 
 
 def test_a_pass_of_ones_own():

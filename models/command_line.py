@@ -1,0 +1,41 @@
+"""What every program here does around its work: problems said in one line, and the exit statuses that shells know."""
+
+import os
+import sys
+
+from rich.console import Console
+
+import euler_ir as ei
+
+INTERRUPTED, READER_GONE = 130, 141
+"""Exit statuses as a shell gives them for SIGINT and SIGPIPE."""
+
+
+class Screen(Console):
+    """A console of rich that leaves a reader who is gone to `exit_status`."""
+
+    def on_broken_pipe(self):
+        raise  # the BrokenPipeError for which rich calls this
+
+
+def exit_status(program, work, failures=()):
+    """The exit status of `program`: what `work()` gives, 0 for None.
+
+    2 for what a user gave wrongly (ValueError, OSError, EulerError) and 1 for the errors `failures`, both with one line
+    on stderr; 130 after Ctrl-C; 141 when whoever read stdout, such as `head`, is gone. Characters that the terminal
+    lacks are replaced.
+    """
+    sys.stdout.reconfigure(errors="replace")
+    try:
+        status = work()
+        sys.stdout.flush()
+        return status or 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # What still waits to be written is dropped: Python tries once more at exit, which must not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+    except (*failures, ValueError, OSError, ei.EulerError) as error:
+        print(f"{program}: error: {error}", file=sys.stderr)
+        return 1 if isinstance(error, tuple(failures)) else 2
