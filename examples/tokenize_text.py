@@ -7,6 +7,7 @@
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from models.tokenizer.special_tokens import END_OF_TEXT, split_at
 
 SHAKESPEARE = Path(models.__file__).parent / "corpora" / "shakespeare.txt"
 SHAKESPEARE_VOCABULARY = 512
+VOCAB_SIZE = 1024
 COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_green", "black on bright_magenta")
 SPECIAL = {
     "refuse": {},
@@ -50,19 +52,35 @@ def parse_arguments(arguments):
     parser.add_argument("--no-special-tokens", dest="special_tokens", action="store_const", const=[], help="likewise")
     parser.add_argument("--special", choices=SPECIAL, default="refuse", help="those in a text (default: refuse)")
     parser.add_argument("--separator", metavar="TOKEN", help="special token to put between the files of --file")
-    parser.add_argument("--kind", choices=["bpe", "characters"], default="bpe", help="for --train (default: bpe)")
-    parser.add_argument("--vocab-size", type=int, default=1024, help="ids, for --train (default: %(default)s)")
+    parser.add_argument("--kind", choices=["bpe", "characters"], help="for --train (default: bpe)")
+    parser.add_argument("--vocab-size", type=int, help=f"ids, for --train (default: {VOCAB_SIZE})")
     options = parser.parse_args(arguments)
     writes = bool(options.file or options.train or options.convert)
     if writes == (options.text is not None):
         parser.error("give a text to look at, or one of --file, --train and --convert")
     if writes != (options.out is not None):
         parser.error("--out is needed for --file, --train and --convert, and for nothing else")
+    if options.separator is not None and not options.file:
+        parser.error("--separator is for --file only")
+    if not options.train and (options.kind or options.vocab_size is not None):
+        parser.error("--kind and --vocab-size are for --train only")
+    if options.train and options.tokenizer is not None:
+        parser.error("--train makes a tokenizer, and takes none by --tokenizer")
+    if options.kind == "characters" and options.vocab_size is not None:
+        parser.error("--vocab-size is for --kind bpe only: of characters there are as many as the text has")
+    inputs = [*(options.file or options.train or ()), *([options.tokenizer] if options.tokenizer else ())]
+    if options.out and any(is_one_file(options.out, path) for path in inputs):
+        parser.error(f"--out {options.out} is also read, and would be lost")
     return options
 
 
+def is_one_file(first, second):
+    """Whether two paths lead to one file, by whatever links."""
+    return os.path.isfile(first) and os.path.isfile(second) and os.path.samefile(first, second)
+
+
 def open_tokenizer(options):
-    if options.tokenizer:
+    if options.tokenizer is not None:
         return load_tokenizer(options.tokenizer, options.special_tokens, options.pattern)
     return Tokenizer.train(SHAKESPEARE.read_bytes(), SHAKESPEARE_VOCABULARY)
 
@@ -74,7 +92,8 @@ def learn(options):
         return CharacterTokenizer.train(b"".join(documents), options.special_tokens or ())
     special_tokens = [END_OF_TEXT] if options.special_tokens is None else options.special_tokens
     separator = special_tokens[0].encode() if special_tokens else b""
-    return Tokenizer.train(separator.join(documents), options.vocab_size, special_tokens)
+    vocab_size = VOCAB_SIZE if options.vocab_size is None else options.vocab_size
+    return Tokenizer.train(separator.join(documents), vocab_size, special_tokens)
 
 
 def show(text, tokenizer, permissions):

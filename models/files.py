@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,14 +12,17 @@ def replacing(path):
     """Open a binary file that takes the place of `path` only once it is written completely.
 
     On an exception inside the block `path` is left as it was. Raises FileNotFoundError if its folder is missing,
-    IsADirectoryError if it is a folder itself, and OSError if it cannot be written.
+    IsADirectoryError if it is a folder itself, and OSError if it cannot be written, or is a device or pipe, whose place
+    no file should take.
     """
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"Cannot write {path}: the folder {path.parent} does not exist. Create it first.")
     if path.is_dir():
         raise IsADirectoryError(f"Cannot write {path}: it is a folder. Give the path of a file.")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    if path.exists() and not path.is_file():
+        raise OSError(f"Cannot write {path}: it is a device or a pipe. Give the path of a file.")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         with open(temporary, "wb") as file:
             yield file

@@ -34,7 +34,7 @@ class Calls(Expressions):
         if isinstance(callee, (Integer, Pointer)):
             return [self._converted(node, callee, *arguments)]
         if self.callees.setdefault(callee.symbol, callee) is not callee:
-            raise self._fail(node, f"this is another function of the name {callee.symbol} than the one called before")
+            raise self._fail(node, f"before, {callee.symbol} was the name of another function")
         registers = [
             self._as(kind, value, node) for kind, value in zip(callee.parameters.values(), arguments, strict=True)
         ]

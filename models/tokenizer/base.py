@@ -6,7 +6,7 @@ from itertools import chain
 import numpy as np
 
 from models.tokenizer.byte_table import ByteTable
-from models.tokenizer.pretokenize import text_from
+from models.tokenizer.pretokenize import byte_view, text_from
 from models.tokenizer.special_tokens import END_OF_TEXT, checked_special_tokens, permitted, split_at
 
 # Every id below the highest takes a row in a model's embedding, so a larger one can only be a mistake.
@@ -79,7 +79,9 @@ class BaseTokenizer:
 
     def encode_bytes(self, data):
         """Ids of any bytes, as ordinary text; bytes that are not UTF-8 survive the round trip."""
-        return list(self._ids(memoryview(data).tobytes(), (), ()))
+        if isinstance(data, str):
+            raise TypeError("encode_bytes reads bytes; encode reads str.")
+        return list(self._ids(byte_view(data), (), ()))
 
     @property
     def byte_lengths(self):

@@ -7,9 +7,10 @@ from collections import Counter
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import chain, pairwise
+from operator import index
 
 from models.tokenizer import compiled
-from models.tokenizer.base import BaseTokenizer
+from models.tokenizer.base import MOST_IDS, BaseTokenizer
 from models.tokenizer.gpt2_vocabulary import BYTE_FROM_ID, ID_FROM_BYTE
 from models.tokenizer.pretokenize import bytes_of, pieces, text_from
 from models.tokenizer.special_tokens import END_OF_TEXT, checked_special_tokens, permitted, split_at
@@ -17,6 +18,9 @@ from models.tokenizer.training import byte_numbers, in_gpt2_order, learn_merges
 from models.tokenizer.unicode_classes import UNICODE_VERSION
 
 FINGERPRINT_VERSION = 1
+
+# Each merge can double the length of a token, so that a few lines could ask for more bytes than there are.
+MOST_BYTES = 1 << 28
 
 # Bounds on what a tokenizer remembers; neither changes any result.
 CACHE_PIECES = 1 << 16
@@ -35,17 +39,22 @@ class Tokenizer(BaseTokenizer):
         """Build from merges [(left rank, right rank), ...], special tokens and, if not the ranks, the ids by rank.
 
         `special_tokens` are texts, which are numbered after all other ids, or {text: id}. Raises ValueError for a
-        merge of ranks that do not exist yet, a repeated merge, special tokens that are empty, repeated or not
-        strings, and ids that are repeated, not one for each rank, or not small integers from 0 on.
+        merge of ranks that do not exist yet, a repeated merge, merges that make MOST_BYTES in all, special tokens that
+        are empty, repeated or not strings, and ids that are repeated, not one for each rank, or not small integers from
+        0 on.
         """
         self._merges = {}
-        token_bytes = [bytes([byte]) for byte in BYTE_FROM_ID]
-        for left, right in merges:
+        token_bytes, size = [bytes([byte]) for byte in BYTE_FROM_ID], 0
+        for left, right in (map(index, pair) for pair in merges):
             merged = len(token_bytes)
             if not (0 <= left < merged and 0 <= right < merged) or (left, right) in self._merges:
                 place = f"Merge {merged - 256} ({left}, {right})"
                 raise ValueError(f"{place} is repeated or joins what no merge before it made.")
             self._merges[left, right] = merged
+            size += len(token_bytes[left]) + len(token_bytes[right])
+            if size > MOST_BYTES:
+                place = f"Merge {merged - 256} ({left}, {right})"
+                raise ValueError(f"{place} makes the tokens longer than {MOST_BYTES:,} bytes in all.")
             token_bytes.append(token_bytes[left] + token_bytes[right])
         ranks = list(range(len(token_bytes)))
         ids = ranks if ids is None else list(ids)
@@ -72,7 +81,7 @@ class Tokenizer(BaseTokenizer):
                 f"A vocabulary of {vocab_size} ids is too small: 256 bytes and {len(special_tokens)} special tokens "
                 f"need {smallest}. Ask for more, e.g. vocab_size=1024."
             )
-        limit, numbers = vocab_size - smallest, byte_numbers(tie_break)
+        limit, numbers = min(vocab_size, MOST_IDS) - smallest, byte_numbers(tie_break)
         if compiled.is_worth_it(text):
             merges = compiled.learn_merges(text, special_tokens, limit, numbers)
         else:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -23,7 +24,7 @@ def encode_file(tokenizer, sources, destination, *, separator=None, allowed_spec
     `separator` is a special token to put between the files, such as "<|endoftext|>". Special tokens in the texts are
     treated as `encode` does. Line ends and byte order marks are text like any other, and so are bytes that are not
     UTF-8. `destination` is written whole or, on any error, left as it was. Raises FileNotFoundError, OSError, and
-    ValueError, naming file and line, for a special token that is not allowed.
+    ValueError: naming file and line for a special token that is not allowed, and for a file that changes meanwhile.
     """
     sources = [Path(source) for source in ([sources] if isinstance(sources, (str, os.PathLike)) else sources)]
     if not sources:
@@ -40,13 +41,22 @@ def encode_file(tokenizer, sources, destination, *, separator=None, allowed_spec
                 writer.append([tokenizer.special_tokens[separator]])
             line = 1
             with open(source, "rb") as file:
+                before = _state_of(file)
                 for block, ids in _encoded(tokenizer, text_blocks(file, special_tokens), permissions):
                     try:
                         writer.append(ids.result())
                     except ValueError as error:
                         raise ValueError(f"{source}, line {line} or after: {error}") from None
                     line += block.count(b"\n")
+                if _state_of(file) != before:
+                    raise ValueError(f"{source} was changed while it was read. Encode it when nobody writes to it.")
     return writer.count
+
+
+def _state_of(file):
+    """What changes when an open file is written; of a pipe, whose text comes while it is read, nothing."""
+    status = os.fstat(file.fileno())
+    return (status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
 
 def _encoded(tokenizer, blocks, permissions):

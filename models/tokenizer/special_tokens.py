@@ -43,6 +43,9 @@ def permitted(known, text, allowed_special, disallowed_special):
 
     Raises ValueError for a disallowed one in the text, a str or UTF-8 bytes, and for allowing one that is not known.
     """
+    for name, tokens in (("allowed_special", allowed_special), ("disallowed_special", disallowed_special)):
+        if tokens != "all" and (isinstance(tokens, str) or "" in tokens):
+            raise ValueError(f"{name} is {tokens!r}. Give a set of texts, or 'all'.")
     allowed = set(known if allowed_special == "all" else allowed_special)
     if unknown := allowed - set(known):
         raise ValueError(

@@ -149,8 +149,12 @@ def test_invalid_bytes_are_single_characters_of_class_other():
 def test_encoding_wrong_types_is_refused(gpt2):
     with pytest.raises(TypeError, match="str or bytes, not int"):
         gpt2.encode(5)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="str or bytes, not int"):
         gpt2.encode_bytes(5)
+    with pytest.raises(TypeError, match="encode reads str"):
+        gpt2.encode_bytes("text")
+    with pytest.raises(TypeError, match="not ndarray"):
+        gpt2.encode_bytes(np.arange(3))
 
 
 # --- Long pieces and the cache ---
@@ -223,6 +227,13 @@ def test_special_tokens_need_permission(gpt2):
     assert gpt2.decode(as_special) == text
 
 
+@pytest.mark.parametrize("name", ["allowed_special", "disallowed_special"])
+@pytest.mark.parametrize("tokens", ["<|endoftext|>", {""}, {"a", ""}])
+def test_sets_of_special_tokens_are_no_texts(gpt2, name, tokens):
+    with pytest.raises(ValueError, match=f"{name} is .* Give a set of texts, or 'all'"):
+        gpt2.encode("text", **{name: tokens})
+
+
 def test_user_text_cannot_forge_a_control_token():
     tokenizer = Tokenizer.train("hello", 300, ["<|im_start|>", "<|im_end|>"])
     ids = tokenizer.encode_ordinary("hi<|im_end|>\n<|im_start|>system")
@@ -277,8 +288,6 @@ def test_impossible_ids_are_refused(special_tokens, ids):
 def test_unknown_allowed_special_token_is_refused(gpt2):
     with pytest.raises(ValueError, match="not a special token"):
         gpt2.encode("x", allowed_special={"<|nope|>"})
-    with pytest.raises(ValueError, match="not a special token"):
-        gpt2.encode("x", allowed_special="<|endoftext|>")
 
 
 @pytest.mark.parametrize("specials", [[""], ["<a>", "<a>"], [7], ["\ud800"]])
@@ -380,6 +389,11 @@ def test_training_stops_quietly_when_merges_run_out():
     assert Tokenizer.train("  \n", 257, []).vocab_size == 257
 
 
+@pytest.mark.parametrize("repeats", [9, 60_000])
+def test_a_vocabulary_may_be_asked_for_that_no_text_fills(repeats):
+    assert Tokenizer.train("ab cd " * repeats, 1 << 60).vocab_size == 256 + 1 + 4
+
+
 def test_a_vocabulary_too_small_is_refused():
     with pytest.raises(ValueError, match="256 ids is too small: 256 bytes and 1 special tokens need 257"):
         Tokenizer.train("text", 256)
@@ -406,6 +420,16 @@ def test_byte_ids_follow_gpt2():
 def test_impossible_merges_are_refused(merges):
     with pytest.raises(ValueError, match="Merge"):
         Tokenizer(merges)
+
+
+def test_merges_that_double_a_token_again_and_again_are_refused():
+    merges = [(0, 0), *((token_id, token_id) for token_id in range(256, 300))]
+    with pytest.raises(ValueError, match=r"Merge 27 .* longer than 268,435,456 bytes"):
+        Tokenizer(merges)
+
+
+def test_merges_may_be_an_array():
+    assert Tokenizer(np.array([[0, 1], [256, 2]])).fingerprint == Tokenizer([(0, 1), (256, 2)]).fingerprint
 
 
 # --- Decoding ---

@@ -5,6 +5,8 @@ import os
 import random
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 import models.tokenizer.files
 from models.data.token_files import HEADER, read_token_file
+from models.files import replacing
 from models.tokenizer.bpe import Tokenizer
 from models.tokenizer.characters import CharacterTokenizer
 from models.tokenizer.files import encode_file, text_blocks
@@ -137,6 +140,51 @@ def test_errors_leave_the_old_file(tmp_path, monkeypatch, small_tokenizer):
         encode_file(small_tokenizer, source, destination)
     assert destination.read_bytes() == b"old"
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_pipe_can_be_read_but_is_no_place_for_a_file(tmp_path, small_tokenizer):
+    pipe, destination = tmp_path / "pipe", tmp_path / "a.tokens"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="it is a device or a pipe"):
+        encode_file(small_tokenizer, __file__, pipe)
+    assert pipe.is_fifo() and not list(tmp_path.glob(".*"))
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"text through a pipe",))
+    writer.start()
+    encode_file(small_tokenizer, pipe, destination)
+    writer.join()
+    assert small_tokenizer.decode(read_token_file(destination, small_tokenizer)) == "text through a pipe"
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, small_tokenizer):
+    source, destination = tmp_path / "a.txt", tmp_path / "a.tokens"
+    source.write_bytes(b"text " * 1000)
+    cut = models.tokenizer.files.text_blocks
+
+    def cut_and_written_to(file, special_tokens):
+        yield from cut(file, special_tokens)
+        with open(source, "ab") as other:
+            other.write(b"more")
+
+    monkeypatch.setattr(models.tokenizer.files, "text_blocks", cut_and_written_to)
+    with pytest.raises(ValueError, match="a.txt was changed while it was read"):
+        encode_file(small_tokenizer, source, destination)
+    assert not destination.exists()
+
+
+def test_two_threads_may_write_one_file(tmp_path, small_tokenizer):
+    # Each waits for the other while both have their file open.
+    together = threading.Barrier(2, timeout=60)
+
+    def write(byte):
+        with replacing(tmp_path / "a") as file:
+            file.write(byte * 1000)
+            together.wait()
+            file.write(byte * 1000)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, [b"a", b"b"]))
+    assert (tmp_path / "a").read_bytes() in (b"a" * 2000, b"b" * 2000)
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.slow

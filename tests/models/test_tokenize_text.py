@@ -121,6 +121,11 @@ def test_a_vocabulary_of_characters(tokenize, tmp_path):
         (["--train", SCRIPT, "--vocab-size", "7", "--out", "c"], "7 ids is too small"),
         (["--train", SCRIPT, "--vocab-size", "x", "--out", "c"], "invalid int value"),
         (["--file", SCRIPT, "--separator", "<x>", "--out", "c"], "'<x>' is not a special token"),
+        (["--tokenizer", "", "text"], "has no tokenizer"),
+        (["text", "--separator", "<x>"], "--separator is for --file only"),
+        (["text", "--vocab-size", "0"], "--kind and --vocab-size are for --train only"),
+        (["--train", SCRIPT, "--tokenizer", "a", "--out", "c"], "takes none by --tokenizer"),
+        (["--train", SCRIPT, "--kind", "characters", "--vocab-size", "9", "--out", "c"], "for --kind bpe only"),
     ],
 )
 def test_wrong_use_is_told_in_a_line(tokenize, tmp_path, arguments, message):
@@ -128,6 +133,27 @@ def test_wrong_use_is_told_in_a_line(tokenize, tmp_path, arguments, message):
     assert status == 2 and not lines
     assert message in error.splitlines()[-1] and "Traceback" not in error
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_read_is_not_overwritten(tokenize, tmp_path, gpt2_file):
+    text = tmp_path / "a.txt"
+    text.write_text("hello")
+    (tmp_path / "b.txt").hardlink_to(text)
+    before = gpt2_file.read_bytes()
+    for arguments in (
+        ["--train", text, "--out", "b.txt"],
+        ["--tokenizer", gpt2_file, "--file", text, "--out", gpt2_file],
+        ["--tokenizer", gpt2_file, "--convert", "huggingface", "--out", gpt2_file],
+    ):
+        status, _, error = tokenize(*arguments)
+        assert status == 2 and "is also read, and would be lost" in error
+    assert text.read_text() == "hello" and gpt2_file.read_bytes() == before
+
+
+def test_a_wrong_number_of_threads_is_told(tokenize, tmp_path, monkeypatch, gpt2_file):
+    monkeypatch.setenv("EULER_IR_THREADS", "many")
+    status, _, error = tokenize("--tokenizer", gpt2_file, "--file", gpt2_file, "--out", "c")
+    assert status == 2 and "EULER_IR_THREADS is 'many'" in error and not (tmp_path / "c").exists()
 
 
 def test_colours_tell_tokens_apart_on_a_terminal():

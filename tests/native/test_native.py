@@ -443,7 +443,7 @@ def calls_namesakes(a: i64) -> i64:
         (too_few, r"u64 takes 1 arguments, not 0", "return u64()"),
         (no_memory, "this must be a name", "return pointer(STEP)(a)[0]"),
         (no_attribute, "np.nowhere is not known here", "return np.nowhere(a)"),
-        (calls_namesakes, "this is another function of the name plus", "return plus_one(a) + plus_two(a)"),
+        (calls_namesakes, "before, plus was the name of another function", "return plus_one(a) + plus_two(a)"),
         (pointer_as_number, r"this is read_only\(u8\) where i64 is needed", "return memory"),
     ],
 )
