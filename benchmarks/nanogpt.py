@@ -134,7 +134,8 @@ def _table(result):
         "validation loss, 20 batches",
         "validation loss, all text",
     )
-    title = "nanoGPT's CPU setting, {nanogpt_run.STEPS} steps of {nanogpt_run.BATCH} x {nanogpt_run.CONTEXT} characters"
+    rate = nanogpt_run.PEAK_RATES[result["part"]]
+    title = f"{result['part']}: {result['tokens']:,} characters in {nanogpt_run.STEPS} steps, at a rate of up to {rate:g}"
     note = (
         "Seconds are from the start of Python to the last estimate of the loss, compiling without a cache included; "
         "those of processors, of all threads, count neither what waits nor other programs. "

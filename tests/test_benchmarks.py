@@ -374,7 +374,9 @@ def test_nanogpts_setting_against_torch(quick, two_steps, tmp_path, capsys):
     file = tmp_path / "result.json"
     options = ["nanogpt", "--only", "nanogpt-rate", "--peers", "torch", "--rounds", "2", "--threads", "1"]
     assert command_line.main([*options, "--json", str(file)]) == 0
-    assert "validation loss, 20 batches" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "nanogpt-rate: 32 characters in 2 steps, at a rate of up to 0.001" in printed
+    assert "validation loss, 20 batches" in printed
     (result,) = json.loads(file.read_text())["results"]
     assert result["tokens"] == 2 * 2 * 8
     euler, torch = (result["peers"][name] for name in ("euler_ir", "torch"))
