@@ -1,6 +1,5 @@
 """The compiled loops of the tokenizer, against tiktoken, tokenizers, rustbpe and the Python loops."""
 
-import ctypes
 import gzip
 import json
 import mmap
@@ -94,24 +93,6 @@ def test_a_safe_cut_changes_no_piece(data, start):
     cut = scanner.safe_cut(as_array(data), start, len(data), class_table())
     assert start < cut <= len(data) or cut == len(data)
     assert pieces_expected(data[:cut]) + pieces_expected(data[cut:]) == pieces_expected(data)
-
-
-@pytest.mark.parametrize("tail", ["", "a", "'", "'l", " ", "  ", "\n", "é", "你", "😀", "word", " sixteen letters!"])
-def test_nothing_behind_the_text_is_read(gpt2, tail):
-    """The text ends where the memory does: reading one byte more would end the process."""
-    data = ("some text, " + "x" * 40 + " " + tail).encode()
-    pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
-    memory = np.frombuffer(pages, np.uint8)
-    start = mmap.PAGESIZE - len(data)
-    memory[start : mmap.PAGESIZE] = as_array(data)
-    guard = ctypes.c_void_p(memory.ctypes.data + mmap.PAGESIZE)
-    assert ctypes.CDLL(None).mprotect(guard, ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
-    for cut in range(len(data)):
-        text = memory[start + cut : mmap.PAGESIZE]
-        counted = counting.count_pieces(text, whole(text))
-        assert counted_words(*counted) == Counter(pieces_expected(data[cut:]))
-        assert encoding.Encoder(gpt2.merges[:500], None).encode(text, {}).size > 0
-        runs.shards(text, whole(text))
 
 
 # --- Counting ---

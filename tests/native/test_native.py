@@ -1,7 +1,5 @@
 """Native functions: what each construct means, against Python and numpy, and what is refused."""
 
-import ctypes
-import mmap
 import os
 import subprocess
 import sys
@@ -10,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from guarded_memory import guarded_array
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -638,9 +637,5 @@ def test_other_threads_go_on_while_one_is_in_native_code():
 
 
 def test_nothing_outside_of_an_array_is_touched_at_the_end_of_a_page():
-    libc = ctypes.CDLL(None, use_errno=True)
-    pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
-    memory = np.frombuffer(pages, np.uint8)
-    guard = ctypes.c_void_p(memory.ctypes.data + mmap.PAGESIZE)
-    assert libc.mprotect(guard, ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
-    assert word_at(memory, mmap.PAGESIZE - 8) == 0
+    memory = guarded_array(100, np.uint8)
+    assert word_at(memory, len(memory) - 8) == 0
