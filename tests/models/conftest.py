@@ -9,7 +9,8 @@ from training_runs import TINY
 
 from models.architectures import PRESETS
 from models.tokenizer.bpe import Tokenizer
-from models.training import pretraining
+from models.training import pretraining, run
+from models.training.loss_curve import draw_loss_curves
 from models.training.settings import PRESET_SETTINGS
 from models.tokenizer.formats import gpt2_files
 
@@ -47,6 +48,17 @@ def tiny_preset(monkeypatch):
     monkeypatch.setitem(PRESETS, "tiny", TINY)
     monkeypatch.setitem(PRESET_SETTINGS, "tiny", {"learning_rate": 1e-2})
     monkeypatch.setattr(pretraining, "SAMPLE_TOKENS", 5)
+
+
+@pytest.fixture(autouse=True)
+def undrawn(monkeypatch):
+    """Runs draw no loss curve, which takes longer than the few steps that a test takes."""
+    monkeypatch.setattr(run, "draw_loss_curves", lambda *_: None)
+
+
+@pytest.fixture
+def drawn(undrawn, monkeypatch):
+    monkeypatch.setattr(run, "draw_loss_curves", draw_loss_curves)
 
 
 @pytest.fixture

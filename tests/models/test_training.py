@@ -22,8 +22,8 @@ pytestmark = pytest.mark.usefixtures("tiny_preset")
 # --- What a run computes ---
 
 
-def test_a_run_learns_and_leaves_its_files(tmp_path, text_file, backend):
-    run = start(tmp_path / "run", text_file, backend, steps=40, validate_every=20)
+def test_a_run_learns_and_leaves_its_files(tmp_path, text_file, drawn):
+    run = start(tmp_path / "run", text_file, "cpu", steps=40, validate_every=20)
     assert run.train() is None
     records = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [record["step"] for record in records] == list(range(1, 41))
@@ -88,7 +88,9 @@ def test_a_seed_decides_a_run_dropout_included(corpus):
 # --- Stopping and continuing ---
 
 
-@pytest.mark.parametrize("given", [{}, {"accumulate": 2, "dropout": 0.2, "optimizer": "muon"}])
+@pytest.mark.parametrize(
+    ("backend", "given"), [("reference", {}), ("cpu", {"accumulate": 2, "dropout": 0.2, "optimizer": "muon"})]
+)
 def test_a_stopped_run_continues_as_if_it_had_not_stopped(tmp_path, text_file, monkeypatch, backend, given):
     start(tmp_path / "whole", text_file, backend, **given).train()
 
@@ -110,22 +112,34 @@ def test_a_stopped_run_continues_as_if_it_had_not_stopped(tmp_path, text_file, m
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
-def test_a_run_killed_at_a_random_moment_continues_bit_for_bit(tmp_path, text_file):
-    options = {"steps": 40, "validate_every": 3}
-    start(tmp_path / "whole", text_file, **options).train()
-    flags = ["--out", tmp_path / "parts"]
-    given = ["--corpus", text_file, "--steps", 40, "--batch-size", 2, "--vocab-size", 280, "--validate-every", 3]
+WAITING = """
+import signal
+from models.training.trainer import Trainer
+original = Trainer.step
+def waiting(self, number):
+    if number == 15:
+        signal.alarm(60)
+        signal.pause()
+    return original(self, number)
+Trainer.step = waiting
+"""
 
-    process = program(*flags, *given)
-    latest = tmp_path / "parts" / "latest.safetensors"
-    deadline = time.monotonic() + 60
-    while not latest.exists() and process.poll() is None and time.monotonic() < deadline:
+
+def test_a_run_killed_at_a_random_moment_continues_bit_for_bit(tmp_path, text_file):
+    start(tmp_path / "whole", text_file, steps=20, validate_every=3).train()
+    flags = ["--out", tmp_path / "parts"]
+    given = ["--corpus", text_file, "--steps", 20, "--batch-size", 2, "--vocab-size", 280, "--validate-every", 3]
+
+    # However late it is killed, it has not ended: it waits before its step 16.
+    process = program(*flags, *given, before=WAITING)
+    latest, log = tmp_path / "parts" / "latest.safetensors", tmp_path / "parts" / "metrics.jsonl"
+    steps = random.randint(3, 15)
+    while process.poll() is None and not (latest.exists() and len(read_metrics(log)) >= steps):
         time.sleep(0.01)
-    time.sleep(random.uniform(0, 0.5))
     process.kill()
-    process.communicate()
-    assert latest.exists() and process.returncode == -signal.SIGKILL
-    assert 3 <= Checkpoint.load(latest).step < 40, "it was to be killed halfway"
+    _, errors = process.communicate()
+    assert process.returncode == -signal.SIGKILL, errors
+    assert 3 <= Checkpoint.load(latest).step <= 15
 
     resumed = program(*flags, "--resume")
     output, errors = resumed.communicate(timeout=120)
