@@ -29,6 +29,8 @@ from models.training.checkpoint import Checkpoint
 from models.training.held_out import HeldOut
 from models.training.metrics import read_metrics
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES, DIALOGUE = ROOT / "examples", ROOT / "models" / "corpora" / "dialogue"
 CONFIG = GPT2Config(257, 32, layers=1, heads=2, width=32)
