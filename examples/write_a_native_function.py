@@ -5,6 +5,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def main(arguments=None):
     parser.add_argument("file", help="a text file")
     options = parser.parse_args(arguments)
     try:
-        text = np.fromfile(options.file, np.uint8)
+        text = np.frombuffer(Path(options.file).read_bytes(), np.uint8)
     except OSError as error:
         parser.error(f"{options.file}: {error.strerror}")
     bounds = np.zeros(2, np.int64)

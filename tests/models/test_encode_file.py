@@ -58,7 +58,7 @@ PARTS = [
 @given(parts=st.lists(st.sampled_from(PARTS), max_size=40))
 def test_cutting_into_blocks_changes_no_id(parts):
     text = "ab cd <|a b|> é你's" + "a\xa0  a\u2003  a  \n  a\n \xa0" * 9
-    tokenizer = Tokenizer.train(text, 300, ["<|a b|>", "<|a b|>x", "|> <|"])
+    tokenizer = Tokenizer.train(text, 300, ["<|a b|>", "<|a b|>x", "|> <|", "|>\n", "ab "])
     data = b"".join(parts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models.tokenizer.files, "BLOCK_BYTES", 3)
@@ -74,6 +74,27 @@ def test_blocks_stay_small_where_the_text_can_be_cut(tiny_blocks, corpus):
     assert max(map(len, text_blocks(io.BytesIO(data)))) < 80
     chinese = "你好，世界。\n" * 500
     assert max(map(len, text_blocks(io.BytesIO(chinese.encode())))) < 60
+
+
+@pytest.mark.usefixtures("tiny_blocks")
+def test_a_file_without_a_place_to_cut_is_searched_once(monkeypatch):
+    searched = []
+
+    class Counted:
+        def finditer(self, data, start, end):
+            searched.append(end - start)
+            return iter(())
+
+    monkeypatch.setattr(models.tokenizer.files, "_safe_cut", Counted)
+
+    def bytes_searched(length):
+        searched.clear()
+        assert list(text_blocks(io.BytesIO(b"x" * length), ["<|x|>"])) == [b"x" * length]
+        return sum(searched)
+
+    # Of 7 bytes a block, at most 3 are searched again to see what stands before them, and each by at most two stretches.
+    assert 1_000 <= bytes_searched(1_000) <= 2 * 1_000 * (7 + 3) / 7
+    assert bytes_searched(4_000) < 4.1 * bytes_searched(1_000)
 
 
 def test_separators_stand_between_files(tmp_path, small_tokenizer):

@@ -120,6 +120,13 @@ def test_memory_of_every_width(element):
     with np.errstate(over="ignore"):
         assert np.array_equal(target, source + source)
 
+    @function
+    def sign(source: read_only(element), number: i64) -> i64:
+        zero = source[2]
+        return 1 if source[number] > zero else -1 if source[number] < zero else 0
+
+    assert [sign(source, number) for number in range(len(source))] == np.sign(source.astype(object)).tolist()
+
 
 @function
 def word_at(text: read_only(u8), position: i64) -> u64:
@@ -360,6 +367,28 @@ def some_ways(a: i64) -> i64:
     return late
 
 
+def first_way_out(a: i64) -> i64:
+    while True:
+        if a > 5:
+            late = 1
+            break
+        a += 1
+        if a == 3:
+            break
+    return late
+
+
+def second_way_out(a: i64) -> i64:
+    while True:
+        if a > 5:
+            break
+        late = 1
+        if a == 3:
+            break
+        a += 1
+    return late
+
+
 def after_a_loop(a: i64) -> i64:
     for number in range(a):
         last = number
@@ -433,6 +462,8 @@ def calls_namesakes(a: i64) -> i64:
         (tries, "has no try statement", "try:"),
         (too_large, "9223372036854775808 does not fit i64", "return 1 << 63"),
         (some_ways, "late has no value on some way to this line", "return late"),
+        (first_way_out, "late has no value on some way to this line", "return late"),
+        (second_way_out, "late has no value on some way to this line", "return late"),
         (after_a_loop, "last has no value on some way to this line", "return last"),
         (hides_a_constant, "STEP is not known here", "total = a + STEP"),
         (adds_to_a_constant, "STEP is not known here", "STEP += a"),
