@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from models.files import replacing
+from models.tokenizer.byte_table import row_of_ids
 
 MAGIC = b"EULERTOK"
 VERSION = 1
@@ -56,8 +57,8 @@ class TokenFileWriter:
         file.write(bytes(HEADER.size))
 
     def append(self, tokens):
-        """Write integer[tokens] ids. Raises ValueError for one that is not the tokenizer's."""
-        tokens = np.asarray(tokens)
+        """Write integer[tokens] ids. Raises ValueError for one that is not the tokenizer's, and for other arrays."""
+        tokens = row_of_ids(tokens)
         check_token_ids(tokens, self._tokenizer.vocab_size, "The token array")
         self._file.write(np.ascontiguousarray(tokens, self._dtype))
         self.count += len(tokens)

@@ -5,7 +5,7 @@ from itertools import chain
 
 import numpy as np
 
-from models.tokenizer.byte_table import ByteTable
+from models.tokenizer.byte_table import ByteTable, row_of_ids
 from models.tokenizer.pretokenize import byte_view, text_from
 from models.tokenizer.special_tokens import END_OF_TEXT, checked_special_tokens, permitted, split_at
 
@@ -100,10 +100,7 @@ class BaseTokenizer:
         An id that is negative or not in this vocabulary raises ValueError; with `unknown` "ignore" it is left out, with
         "replace" it becomes U+FFFD.
         """
-        ids = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids))
-        if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
-            raise ValueError(f"Token ids must be integers in one row, not {ids.dtype}{list(ids.shape)}.")
-        return self._byte_table.join(ids, unknown)
+        return self._byte_table.join(row_of_ids(ids), unknown)
 
     def decode(self, ids, errors="replace", unknown="error"):
         """The text of ids, special tokens included; `errors` says what to do with bytes that are not UTF-8, `unknown`

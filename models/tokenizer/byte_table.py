@@ -7,6 +7,14 @@ REPLACEMENT = "\ufffd".encode()
 UNKNOWN = {"error": b"", "ignore": b"", "replace": REPLACEMENT}
 
 
+def row_of_ids(ids):
+    """Ids, a sequence or a 1-D integer array, as an array. Raises ValueError for what is no row of integers."""
+    ids = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids))
+    if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
+        raise ValueError(f"Token ids must be integers in one row, not {ids.dtype}{list(ids.shape)}.")
+    return ids
+
+
 class ByteTable:
     """The bytes of all tokens end to end, with where each begins and how long it is."""
 

@@ -143,6 +143,13 @@ def test_foreign_ids_are_not_written(tmp_path, small_tokenizer, token_id):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("tokens", [np.zeros((2, 3), np.int64), np.array([1.5]), np.array([True]), np.array(3)])
+def test_what_is_no_row_of_integers_is_not_written(tmp_path, small_tokenizer, tokens):
+    with pytest.raises(ValueError, match="must be integers in one row"):
+        write_token_file(tmp_path / "tokens.bin", tokens, small_tokenizer)
+    assert not list(tmp_path.iterdir())
+
+
 def test_ids_beyond_a_model_are_named():
     check_token_ids(np.array([0, 9]), 10, "train.bin")
     with pytest.raises(ValueError, match="train.bin contains token id 10, but the vocabulary has 10"):

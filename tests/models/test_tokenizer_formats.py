@@ -24,6 +24,15 @@ def test_saving_and_loading_changes_nothing(tmp_path, gpt2, small_tokenizer):
         assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("format", ["native", "huggingface"])
+def test_what_is_said_of_a_file_must_be_so(tmp_path, small_tokenizer, format):
+    save_tokenizer(small_tokenizer, tmp_path / "a.json", format)
+    with pytest.raises(ValueError, match=r"a.json has the special tokens \['<\|endoftext\|>'\], not \['<x>'\]"):
+        load_tokenizer(tmp_path / "a.json", special_tokens=["<x>"])
+    with pytest.raises(ValueError, match="not by 'cl100k'"):
+        load_tokenizer(tmp_path / "a.json", pattern="cl100k")
+
+
 def test_fingerprints_differ_whenever_encoding_does(small_tokenizer):
     merges, specials = small_tokenizer.merges, list(small_tokenizer.special_tokens)
     different = [

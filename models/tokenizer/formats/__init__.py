@@ -21,9 +21,12 @@ def load_tokenizer(path, special_tokens=None, pattern=None):
     """Read a tokenizer from a file in any of the formats, or from a folder that holds such files.
 
     `special_tokens`, and for tiktoken `pattern`, say what a file leaves open: see `tiktoken_ranks.read` and
-    `gpt2_files.read`. Raises FileNotFoundError, or ValueError that names the file and the place in it.
+    `gpt2_files.read`. Raises FileNotFoundError, or ValueError that names the file and the place in it, or what is
+    said wrongly.
     """
     path = Path(path)
+    if pattern is not None:
+        tiktoken_ranks.check_pattern(pattern)
     if path.is_dir():
         if (path / "tokenizer.json").exists():
             path = path / "tokenizer.json"
@@ -37,7 +40,13 @@ def load_tokenizer(path, special_tokens=None, pattern=None):
         document = read_json(path)
     except ValueError as error:
         raise ValueError(f"{path} is not a tokenizer file: {error}") from None
-    return (tokenizer_json if "model" in document else native).read(path)
+    tokenizer = (tokenizer_json if "model" in document else native).read(path)
+    if special_tokens is not None and set(special_tokens) != set(tokenizer.special_tokens):
+        raise ValueError(
+            f"{path} has the special tokens {list(tokenizer.special_tokens)}, not {list(special_tokens)}. "
+            "Tokenizer.with_special_tokens adds more."
+        )
+    return tokenizer
 
 
 def save_tokenizer(tokenizer, path, format="native"):

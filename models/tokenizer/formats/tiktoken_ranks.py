@@ -34,8 +34,7 @@ def read(path, special_tokens=None, pattern=None):
             f"{path} does not say how text is split, nor its special tokens. Give both, e.g. pattern='gpt2' and "
             "special_tokens={'<|endoftext|>': 50256}."
         )
-    if pattern not in GPT2_PATTERNS:
-        raise ValueError(f"This program splits text by GPT-2's pattern only, not by {pattern!r}.")
+    check_pattern(pattern)
     place_from_token, id_from_token = {}, {}
     for place, token, token_id in _lines(path):
         if token in id_from_token:
@@ -59,6 +58,12 @@ def read(path, special_tokens=None, pattern=None):
         return Tokenizer(merges, special_tokens, ids)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def check_pattern(pattern):
+    """Raise ValueError unless a regular expression splits text as GPT-2's does."""
+    if pattern not in GPT2_PATTERNS:
+        raise ValueError(f"This program splits text by GPT-2's pattern only, not by {pattern!r}.")
 
 
 def write(tokenizer, path):
