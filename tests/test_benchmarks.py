@@ -57,6 +57,22 @@ def small(kind):
     return Case("rows", kind, sizes, 0, 2000)
 
 
+class Here:
+    """A Remote in this process."""
+
+    def __init__(self, name, make, *arguments):
+        self.name, self._object = name, make(*arguments)
+
+    def call(self, method, *arguments):
+        return getattr(self._object, method)(*arguments)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+
 @pytest.fixture
 def quick(monkeypatch):
     """Ceilings that take no time."""
@@ -300,6 +316,8 @@ def test_the_table_of_texts_by_hand():
 
 def test_texts_are_timed(quick, tmp_path, monkeypatch):
     monkeypatch.setitem(infer._SIZES, infer._TEXTS_OF, dataclasses.replace(TINY, vocab_size=300, context=256))
+    monkeypatch.setattr(infer, "Remote", Here)
+    monkeypatch.setattr("os.sched_setaffinity", lambda *cores: None)
     monkeypatch.setattr(infer, "BATCHES", (1, 2))
     monkeypatch.setattr(infer, "TOKENS", 3)
     file = tmp_path / "infer.json"
@@ -419,22 +437,6 @@ def test_a_run_that_fails_is_named():
 
 
 # -- tokenizers --------------------------------------------------------------------------------------------------------
-
-
-class Here:
-    """A Remote in this process."""
-
-    def __init__(self, name, make, *arguments):
-        self.name, self._object = name, make(*arguments)
-
-    def call(self, method, *arguments):
-        return getattr(self._object, method)(*arguments)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
 
 
 @pytest.fixture
