@@ -16,6 +16,7 @@ from models.nanoeuler import NanoEulerConfig
 GROUPED = NanoEulerConfig(
     vocab_size=13, context=8, layers=2, heads=4, key_heads=2, head_width=4, width=12, mlp_width=20, predictions=2
 )
+pytestmark = pytest.mark.usefixtures("compiled_once")
 ARCHITECTURES = pytest.mark.parametrize("config", [TINY, GROUPED], ids=["gpt2", "nanoeuler"])
 
 

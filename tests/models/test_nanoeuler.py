@@ -27,6 +27,8 @@ from models.training.checkpoint import Checkpoint
 from models.training.pretraining import resume_pretraining, start_pretraining
 from models.training.settings import PRESET_SETTINGS, PretrainingSettings
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 TINY = NanoEulerConfig(
     vocab_size=13, context=8, layers=2, heads=6, key_heads=2, head_width=4, width=10, mlp_width=14, predictions=3
 )
