@@ -10,7 +10,7 @@ from euler_ir.testing.drawing import MOST_ELEMENTS, SIZES, Drawing
 
 _UNARY = (
     T.negative, T.absolute, T.sign, T.floor, T.exp, T.log, T.sqrt, T.rsqrt, T.sin, T.cos, T.tanh, T.erf, T.erfc,
-    T.sigmoid, T.gelu, T.relu, T.isnan, T.logical_not, T.stop_gradient, lambda x: T.gelu(x, "none"),
+    T.sigmoid, T.gelu, T.relu, T.isnan, T.logical_not, T.stop_gradient, T.silu, lambda x: T.gelu(x, "none"),
     T.normal_cdf, T.normal_pdf, T.normal_cdf_tanh,
 )  # fmt: skip
 _BINARY = (
@@ -212,9 +212,9 @@ def matmul(draw: Drawing, x: Value):
     return T.matmul(x, other, transpose_left=left and x.ndim > 1, transpose_right=right)
 
 
-def layer_norm(draw: Drawing, x: Value):
-    weight, bias = draw.leaf(x.shape[-1:], x.dtype), draw.leaf(x.shape[-1:], x.dtype)
-    return T.layer_norm(x, weight, bias)
+def norm(draw: Drawing, x: Value):
+    weight = draw.leaf(x.shape[-1:], x.dtype)
+    return T.rms_norm(x, weight) if draw.chance(2) else T.layer_norm(x, weight, draw.leaf(x.shape[-1:], x.dtype))
 
 
 def cross_entropy(draw: Drawing, x: Value):
@@ -240,11 +240,14 @@ def attention_gradient(draw: Drawing, x: Value):
 
 
 def _heads(draw: Drawing, x: Value) -> tuple[Value, Value, Value]:
-    """Queries made of ``x``, keys and values."""
+    """Queries made of ``x``, keys and values; a head of these may belong to several of queries."""
     query = x if x.ndim > 1 else T.reshape(x, 1, x.size)
-    length, depth = draw.choose(SIZES[:6]), query.shape[-1]
-    key = draw.leaf((*query.shape[:-2], length, depth), x.dtype)
-    return query, key, draw.leaf((*query.shape[:-2], length, draw.choose((depth, depth, 3))), x.dtype)
+    length, depth, leading = draw.choose(SIZES[:6]), query.shape[-1], query.shape[:-2]
+    if leading and draw.chance(2):
+        heads = [count for count in range(1, leading[-1] + 1) if leading[-1] % count == 0]
+        leading = (*leading[:-1], draw.choose(heads or leading[-1:]))
+    key = draw.leaf((*leading, length, depth), x.dtype)
+    return query, key, draw.leaf((*leading, length, draw.choose((depth, depth, 3))), x.dtype)
 
 
 def transformer_layer(draw: Drawing, x: Value):
@@ -294,6 +297,6 @@ _ANYWHERE = (
 )  # fmt: skip
 _ALONG_AN_AXIS = (
     reduce, reduce, arg, along_axis, along_axis, reshape, transpose, index, index, flip, pad, join, split, take,
-    scatter, index_add, write, matmul, matmul, layer_norm, cross_entropy, attention, attention_gradient, grid,
+    scatter, index_add, write, matmul, matmul, norm, cross_entropy, attention, attention_gradient, grid,
     beside_itself, beside_itself, beside_its_reduction, beside_its_reduction, beside_its_reduction,
 )  # fmt: skip

@@ -57,6 +57,9 @@ def test_all_attributes_of_yes_and_no_are_drawn_both_ways(drawn):
 def test_the_edges_are_drawn(drawn):
     graphs = [case.graph for case in drawn]
     values = [value for graph in graphs for op in graph.ops for value in op.results]
+    attentions, writes = (
+        [op for graph in graphs for op in graph.ops if op.name == name] for name in ("attention", "dynamic_update_slice")
+    )
     floats = [a.astype(np.float64).ravel() for case in drawn for a in case.leaves.values() if a.dtype.kind not in "iub"]
     numbers = np.concatenate(floats)
     subnormal = [a[np.isfinite(a) & (a != 0)] for case in drawn for a in case.leaves.values() if a.dtype == np.float32]
@@ -68,6 +71,8 @@ def test_the_edges_are_drawn(drawn):
         "an output that is a leaf": any(v.op.definition.family == "leaf" for g in graphs for v in g.outputs.values()),
         "updates": any(graph.updates for graph in graphs),
         "an optimiser": any(graph.leaf("optim.step") is not None for graph in graphs),
+        "attention of grouped queries": any(op.operands[0].shape[:-2] != op.operands[1].shape[:-2] for op in attentions),
+        "starts for each row": any(op.operands[2].ndim for op in writes),
         "NaN": np.isnan(numbers).any(),
         "infinities": np.isposinf(numbers).any() and np.isneginf(numbers).any(),
         "both zeros": (np.signbit(numbers) & (numbers == 0)).any() and (~np.signbit(numbers) & (numbers == 0)).any(),
