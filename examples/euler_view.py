@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 import euler_ir as ei
-from models.command_line import exit_status
+from models.command_line import exit_status, positive
 from models.data.corpus import read_corpus, split_corpus
 from models.data.sources import Source
 from models.euler_view import EulerViewConfig
 from models.files import replacing
 from models.tokenizer.characters import CharacterTokenizer
-from models.training.command_line import Parser, positive
+from models.training.command_line import Parser
 from models.training.evaluation import Evaluation
 from models.training.pretraining import Pretraining
 from models.training.settings import PretrainingSettings

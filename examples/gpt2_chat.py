@@ -11,7 +11,7 @@ import sys
 
 from models.chat.session import Session
 from models.chat.terminal import Chat
-from models.command_line import exit_status
+from models.command_line import exit_status, positive
 from models.generation.sampler import Sampler
 from models.generation.sampling import Sampling
 from models.training.checkpoint import Checkpoint
@@ -28,9 +28,9 @@ def main(arguments=None):
     parser.add_argument("checkpoint")
     parser.add_argument("--prompt", metavar="TEXT", help="print the answer to this message and end")
     parser.add_argument("--system", metavar="TEXT", help="what the model is told before the conversation")
-    parser.add_argument("--tokens", type=int, help="longest answer (default: 200, or half of what the model sees)")
+    parser.add_argument("--tokens", type=positive, help="longest answer (default: 200, or half of what the model sees)")
     parser.add_argument("--temperature", type=float, default=0.7, help="0 takes the likeliest (default: %(default)s)")
-    parser.add_argument("--top-k", type=int, help="draw among the k likeliest tokens (default: all)")
+    parser.add_argument("--top-k", type=positive, help="draw among the k likeliest tokens (default: all)")
     parser.add_argument("--top-p", type=float, help="draw among the likeliest that reach probability p (default: all)")
     parser.add_argument(
         "--repetition-penalty", type=float, default=1.0, help="above 1 an answer repeats itself less (default: 1)"
@@ -38,7 +38,7 @@ def main(arguments=None):
     parser.add_argument("--seed", type=int, default=0, help="decides what is drawn (default: %(default)s)")
     parser.add_argument("--weights", choices=["f32", "bf16", "i8"], default="f32", help="default: %(default)s")
     parser.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
-    parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
+    parser.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
     options = parser.parse_args(arguments)
     sys.stdin.reconfigure(errors="replace")
     return exit_status("gpt2_chat.py", lambda: chat(options))

@@ -10,10 +10,9 @@ import euler_ir as ei
 from models.chat.answers import Answers
 from models.chat.conversation import read_conversations, render
 from models.chat.packing import all_filled, fitting, next_trained_token
-from models.command_line import exit_status
+from models.command_line import exit_status, positive
 from models.language_model import evaluation_graph
 from models.training.checkpoint import Checkpoint
-from models.training.command_line import positive
 from models.training.held_out import HeldOut
 
 BATCH_SIZE = 16

@@ -6,11 +6,12 @@
 
 import argparse
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
-from models.command_line import exit_status
+from models.command_line import exit_status, positive
 from models.data.corpus import read_corpus, split_corpus
 from models.interpretability import tables
 from models.interpretability.attention import attention_probabilities, head_scores, repeated_tokens
@@ -53,7 +54,7 @@ def parse_arguments(arguments):
         added.add_argument("--text", default=TEXT, help="what the model reads (default: %(default)r)")
         added.add_argument("--html", metavar="FILE", help="also write what is shown as one HTML page")
         added.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
-        added.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
+        added.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
         return added
 
     def target(added):
@@ -65,10 +66,10 @@ def parse_arguments(arguments):
     target(added)
     added = command("sensitivity", look_sensitivity, "how much the loss depends on each tensor, layer and head")
     added.add_argument("--corpus", default=str(SHAKESPEARE), help="text whose last tenth gives the examples")
-    added.add_argument("--examples", type=int, default=16, help="windows of the context (default: %(default)s)")
-    added.add_argument("--tensors", type=int, default=10, help="how many are shown (default: %(default)s)")
+    added.add_argument("--examples", type=positive, default=16, help="windows of the context (default: %(default)s)")
+    added.add_argument("--tensors", type=positive, default=10, help="how many are shown (default: %(default)s)")
     added = command("lens", look_lens, "what the model would say after each attention and each MLP")
-    added.add_argument("--top", type=int, default=4, help="tokens shown a row (default: %(default)s)")
+    added.add_argument("--top", type=positive, default=4, help="tokens shown a row (default: %(default)s)")
     added = command("attribute", look_attribute, "what each token, or each head and MLP, does to the prediction")
     added.add_argument("--method", choices=["integrated", "gradient", "direct"], default="integrated")
     added.add_argument("--baseline", help="token that integrated gradients begin from (default: an embedding of zeros)")
@@ -117,9 +118,9 @@ def look_sensitivity(subject, options, console):
     length = subject.config.context
     _, text = split_corpus(read_corpus(options.corpus))
     ids = np.array(subject.tokenizer.encode_ordinary(text))[: options.examples * (length + 1)]
-    if len(ids) < options.examples * (length + 1) or options.examples < 1:
+    if len(ids) < options.examples * (length + 1):
         wanted = f"{options.examples} examples of {length + 1} tokens"
-        raise ValueError(f"There are not {wanted} in the last tenth of {options.corpus}. Ask for fewer, at least 1.")
+        raise ValueError(f"There are not {wanted} in the last tenth of {options.corpus}. Ask for fewer.")
     examples = ids.reshape(options.examples, length + 1)
     found = sensitivity(subject, examples)
     console.print(f"{found.examples} examples of {length} tokens, loss {found.loss:.4f} nats per token\n")
@@ -203,9 +204,11 @@ def look_trace(subject, options, console):
         for name, kind in value_names(subject, len(ids)):
             shown.add_row(name, kind)
         return console.print(shown)
-    edits = dict(map(edit, options.set))
-    edits |= {name: (lambda value, by=number: value * by) for name, number in map(edit, options.scale)}
-    found = trace(subject, ids, options.read, edits)
+    edits = [*map(edit, options.set)]
+    edits += [(name, lambda value, by=number: value * by) for name, number in map(edit, options.scale)]
+    if twice := [name for name, count in Counter(name for name, _ in edits).items() if count > 1]:
+        raise ValueError(f"{twice[0]} is edited twice. Give one --set or --scale for each name.")
+    found = trace(subject, ids, options.read, dict(edits))
     for name in options.read:
         array = found.values[name].astype(np.float64)
         size = f"norm {np.linalg.norm(array):.4f}, mean {array.mean():+.4f}"
@@ -215,6 +218,8 @@ def look_trace(subject, options, console):
         changed = [line for line in str(found.graph).splitlines() if line not in before]
         console.print("\n".join(changed), soft_wrap=True)
     logits = found.values["logits"][0, -1].astype(np.float64)
+    if edits and not np.isfinite(logits).all():
+        return console.print("\nWith these edits the predictions are not finite.")
     after = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
     best = np.argsort(-after, kind="stable")[:5]
     shown = tables.table("\nnext token", "without edits", ">p", "with edits", ">p")
@@ -226,7 +231,8 @@ def look_trace(subject, options, console):
 def edit(text):
     name, equals, number = text.partition("=")
     try:
-        return name, float(number)
+        # A whole number may stand in a value of integers.
+        return name, int(value) if (value := float(number)).is_integer() else value
     except ValueError:
         raise ValueError(f"{text!r} is no edit. Write NAME=NUMBER, such as h.0.mlp.gelu=0.") from None
 

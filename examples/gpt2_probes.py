@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from models.architectures import PRESETS
-from models.command_line import exit_status
+from models.command_line import exit_status, positive
 from models.data.corpus import read_corpus, split_corpus
 from models.data.prepared import TOKEN_FILES
 from models.data.token_files import read_token_file
@@ -36,12 +36,12 @@ def main(arguments=None):
     parser.add_argument("--out", default="out/probes", help="folder of the runs (default: %(default)s)")
     parser.add_argument("--corpus", default=str(SHAKESPEARE), help="plays to learn from (default: Shakespeare's here)")
     parser.add_argument("--presets", nargs="+", choices=PRESETS, default=SIZES, metavar="PRESET", help="sizes to train")
-    parser.add_argument("--steps", type=int, default=1500, help="of each run (default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=16, help="windows a step (default: %(default)s)")
-    parser.add_argument("--sample-tokens", type=int, default=300, help="drawn at each measure (default: %(default)s)")
+    parser.add_argument("--steps", type=positive, default=1500, help="of each run (default: %(default)s)")
+    parser.add_argument("--batch-size", type=positive, default=16, help="windows a step (default: %(default)s)")
+    parser.add_argument("--sample-tokens", type=positive, default=300, help="drawn at each measure (default: %(default)s)")
     parser.add_argument("--html", metavar="FILE", help="also write the table as one HTML page")
     parser.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
-    parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
+    parser.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
     options = parser.parse_args(arguments)
     return exit_status("gpt2_probes.py", lambda: probe(options), failures=(Diverged, ImportError))
 

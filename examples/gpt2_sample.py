@@ -7,7 +7,7 @@
 import argparse
 import sys
 
-from models.command_line import exit_status
+from models.command_line import exit_status, positive
 from models.generation.sampler import Sampler
 from models.generation.sampling import Sampling
 from models.training.checkpoint import Checkpoint
@@ -18,10 +18,10 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("checkpoint")
     parser.add_argument("--prompt", action="append", help="text to continue; may be repeated (default: a line break)")
-    parser.add_argument("--count", type=_count, default=1, help="texts for each prompt (default: %(default)s)")
-    parser.add_argument("--tokens", type=int, default=200, help="longest continuation (default: %(default)s)")
+    parser.add_argument("--count", type=positive, default=1, help="texts for each prompt (default: %(default)s)")
+    parser.add_argument("--tokens", type=positive, default=200, help="longest continuation (default: %(default)s)")
     parser.add_argument("--temperature", type=float, default=0.8, help="0 takes the likeliest (default: %(default)s)")
-    parser.add_argument("--top-k", type=int, help="draw among the k likeliest tokens (default: all)")
+    parser.add_argument("--top-k", type=positive, help="draw among the k likeliest tokens (default: all)")
     parser.add_argument("--top-p", type=float, help="draw among the likeliest that reach probability p (default: all)")
     parser.add_argument(
         "--repetition-penalty",
@@ -41,7 +41,7 @@ def main(arguments=None):
     parser.add_argument("--seed", type=int, default=0, help="of the first text; the next has one more (default: 0)")
     parser.add_argument("--weights", choices=["f32", "bf16", "i8"], default="f32", help="default: %(default)s")
     parser.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
-    parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
+    parser.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
     options = parser.parse_args(arguments)
     return exit_status("gpt2_sample.py", lambda: sample(options))
 
@@ -71,12 +71,6 @@ def _texts_in_order(prompts, pieces):
     for number, texts in enumerate(waiting):
         yield ("\n---\n" if number else "") + "".join(texts)
     yield "\n"
-
-
-def _count(text):
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
-    return number
 
 
 def _unescaped(text):

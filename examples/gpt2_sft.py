@@ -11,9 +11,9 @@ from pathlib import Path
 from models.chat.answers import in_terminal
 from models.chat.conversation import CHAT_TOKENS, read_conversations, render
 from models.chat.fine_tuning import FineTuningSettings, resume_fine_tuning, start_fine_tuning
-from models.command_line import Screen, exit_status
+from models.command_line import Screen, exit_status, positive
 from models.training.checkpoint import Checkpoint
-from models.training.command_line import COMMON, Parser, given, positive, train
+from models.training.command_line import COMMON, Parser, given, train
 
 DIALOGUE = Path(__file__).resolve().parents[1] / "models" / "corpora" / "dialogue"
 SETTINGS = (*COMMON, "conversations", "train_on")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from euler_ir.optim import SCHEDULES
 from models.architectures import PRESETS
+from models.command_line import positive
 from models.language_model import OPTIMIZERS
-from models.training.command_line import Parser, given, positive, train
+from models.training.command_line import Parser, given, train
 from models.training.memory import parse_size
 from models.training.pretraining import resume_pretraining, start_pretraining
 from models.training.settings import PretrainingSettings

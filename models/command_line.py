@@ -1,5 +1,6 @@
 """What every program here does around its work: problems said in one line, and the exit statuses that shells know."""
 
+import argparse
 import os
 import sys
 
@@ -16,6 +17,13 @@ class Screen(Console):
 
     def on_broken_pipe(self):
         raise  # the BrokenPipeError for which rich calls this
+
+
+def positive(text):
+    """A number from the command line that is at least 1."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
+    return number
 
 
 def exit_status(program, work, failures=()):

@@ -6,7 +6,10 @@ import numpy as np
 
 import euler_ir as ei
 from models.data.batches import IGNORED_LABEL, validation_windows
-from models.interpretability.subject import next_token_graph
+from models.interpretability.subject import check_finite, next_token_graph
+
+TOKENS_A_PASS = 1024
+"""Windows shorter than this are read several at a time."""
 
 
 @dataclass(frozen=True)
@@ -36,24 +39,28 @@ def movements(first, second):
             change, norm = float(np.linalg.norm(after - before)), float(np.linalg.norm(before))
             relative = change / norm if norm else float("inf") if change else 0.0
             moved.append(Movement(name, change, relative, float(np.abs(after - before).max(initial=0.0))))
-    return sorted(moved, key=lambda movement: -movement.relative), differences
+    # NaN has no place in an order; a tensor that holds it is the first to look at.
+    return sorted(moved, key=lambda movement: (np.isfinite(movement.relative), -movement.relative)), differences
 
 
 def token_losses(subject, ids):
     """Loss of each of `ids` but the first, in nats, f64[tokens - 1], in windows of the model's context.
 
-    Raises ValueError for fewer than two ids.
+    Raises ValueError for fewer than two ids, and for predictions that are not finite.
     """
-    length = min(subject.config.context, len(ids) - 1)
-    windows = validation_windows(np.asarray(ids, np.int32), max(length, 1), batch_size=1)
-    graph = subject.graph(length)
+    length = min(subject.config.context, max(len(ids) - 1, 1))
+    batch = max(1, min(TOKENS_A_PASS, len(ids)) // length)
+    windows = validation_windows(np.asarray(ids, np.int32), length, batch)
+    graph = subject.graph(length, batch)
     with graph:
-        targets = ei.input("targets", (1, length), ei.i32)
+        targets = ei.input("targets", (batch, length), ei.i32)
         losses = ei.cross_entropy(graph.outputs["logits"].cast(ei.f64), targets, ignore_index=IGNORED_LABEL)
         ei.output(losses=losses)
     run = subject.compile(graph)
     found = [run(tokens=tokens, targets=targets)["losses"][targets != IGNORED_LABEL] for tokens, targets in windows]
-    return np.concatenate(found)
+    losses = np.concatenate(found)
+    check_finite(losses)
+    return losses
 
 
 def bits_per_byte(subject, text):
@@ -63,7 +70,8 @@ def bits_per_byte(subject, text):
 
 
 def next_tokens(subject, ids, count):
-    """The `count` likeliest tokens after `ids`, a list of (id, probability)."""
+    """The `count` likeliest tokens after `ids`, a list of (id, probability). Raises ValueError where they are NaN."""
     graph = next_token_graph(subject, len(ids))
     found = subject.compile(graph)(tokens=np.asarray([ids], np.int32))["log_probabilities"]
+    check_finite(found)
     return [(int(token), float(np.exp(found[token]))) for token in np.argsort(-found, kind="stable")[:count]]

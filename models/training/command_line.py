@@ -4,6 +4,7 @@ import argparse
 import sys
 
 import euler_ir as ei
+from models.command_line import positive
 from models.training.trainer import Diverged
 
 COMMON = ("steps", "batch_size", "context", "accumulate", "learning_rate", "dropout", "validate_every", "seed")
@@ -33,13 +34,6 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--resume", action="store_true", help="continue the run in --out")
         self.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
         self.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
-
-
-def positive(text):
-    """A number from the command line that is at least 1."""
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
-    return number
 
 
 def given(options, names):

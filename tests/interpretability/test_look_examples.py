@@ -115,6 +115,8 @@ def test_a_page_holds_what_was_printed_and_needs_no_other(checkpoints, tmp_path)
         (["attention", "--head", "0", "--layer", "h"], "no attention 'h'"),
         (["sensitivity", "--examples", "999"], "Ask for fewer"),
         (["sensitivity", "--examples", "0"], "at least 1"),
+        (["lens", "--top", "-1"], "must be at least 1, not -1"),
+        (["trace", "--set", "h.0.mlp.gelu=0", "--scale", "h.0.mlp.gelu=2"], "h.0.mlp.gelu is edited twice"),
         (["probe", "--continuation", ""], "not empty"),
     ],
 )
@@ -138,6 +140,28 @@ def test_a_damaged_model_is_said(checkpoints, tmp_path, command):
     arguments = [name, *options, *more, *corpus, "--device", "reference"]
     status, _, err = run("gpt2_look", tmp_path / "damaged.safetensors", *arguments)
     assert status == 2 and "Its weights are damaged" in err
+
+
+def test_comparing_with_a_damaged_model(checkpoints, tmp_path):
+    """The tensor that holds NaN is the first that is shown."""
+    damaged = Checkpoint.load(checkpoints[0])
+    damaged.arrays["h.0.ln_1.bias"][0] = np.nan
+    damaged.save(tmp_path / "damaged.safetensors")
+    arguments = checkpoints[1], tmp_path / "damaged.safetensors", "--corpus", checkpoints[2], "--device", "reference"
+    status, out, err = run("gpt2_compare", *arguments, "--characters", 100)
+    assert status == 2 and "Its weights are damaged" in err
+    assert out.splitlines()[5].startswith("h.0.ln_1.bias")
+
+
+def test_edits_that_make_predictions_infinite(checkpoints):
+    arguments = ["trace", "--set", "h.0.mlp.gelu=inf", "--text", "abc", "--device", "reference"]
+    status, out, _ = run("gpt2_look", checkpoints[0], *arguments)
+    assert status == 0 and out.endswith("\nWith these edits the predictions are not finite.\n")
+    # GPT-2 numbers the byte of "a" 64.
+    whole = run("gpt2_look", checkpoints[0], "trace", "--set", "tokens=64", "--text", "bcd", "--device", "reference")
+    same = run("gpt2_look", checkpoints[0], "trace", "--text", "aaa", "--device", "reference")
+    edited, as_is = ([line.split() for line in out.splitlines()[-5:]] for _, out, _ in (whole, same))
+    assert [row[2:] for row in edited] == [row[:2] for row in as_is]
 
 
 def test_files_that_are_no_checkpoint_are_said(checkpoints, tmp_path):
