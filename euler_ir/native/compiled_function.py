@@ -78,7 +78,11 @@ class Function:
         from euler_ir.native.translation import Translator
 
         translator = Translator(self._outside, self._error)
-        body = translator.function_body(self._tree, self.parameters, self.results)
+        try:
+            body = translator.function_body(self._tree, self.parameters, self.results)
+        except RecursionError:
+            message = f"{self.symbol}: an expression has too many parts"
+            raise LoweringError(message, location=self._place(0), hint="give some of them a name") from None
         kinds = self.parameters.values()
         parameters = ", ".join(f"{llvm_type(kind)} %given{number}" for number, kind in enumerate(kinds))
         linkage, attributes = "" if exported else "internal ", "nounwind"

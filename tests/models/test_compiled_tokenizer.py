@@ -127,6 +127,8 @@ def test_a_hash_is_never_trusted(monkeypatch):
     monkeypatch.setattr(counting, "count_runs", function(counting.count_runs.__wrapped__))
     data = b"a-rather-long-piece1and-another-of-same-length" * 3 + b" a-rather-long-piece2and-another-of-same-length"
     data += "".join(f"{'x' * 20}{letter} " for letter in "abcabca").encode()
+    # One that begins as a longer one does.
+    data += b" ".join([b"y" * length for length in (26, 20, 26, 20)])
     assert counted_words(*counting.count_pieces(as_array(data), whole(data))) == Counter(pieces_expected(data))
 
 

@@ -1,6 +1,7 @@
 """Native functions: what each construct means, against Python and numpy, and what is refused."""
 
 import os
+import runpy
 import subprocess
 import sys
 import threading
@@ -534,6 +535,14 @@ def test_what_cannot_be_translated_is_refused_at_once(definition, message):
 def test_memory_is_of_integers(element):
     with pytest.raises(LoweringError, match="there is no memory of"):
         pointer(element)
+
+
+def test_an_expression_without_end_is_refused(tmp_path):
+    script = tmp_path / "long.py"
+    head = "from euler_ir.native import function, i64\n@function\ndef f(a: i64) -> i64:\n    return "
+    script.write_text(head + " + ".join(["a"] * 900) + "\n")
+    with pytest.raises(LoweringError, match="f: an expression has too many parts"):
+        runpy.run_path(str(script))["f"](1)
 
 
 def test_a_name_without_a_value_yet_is_not_known():
