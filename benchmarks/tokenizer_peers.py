@@ -105,7 +105,7 @@ class _EulerIr:
     ids = encode
 
     def encode_file(self, source, destination):
-        from models.tokenizer.files import encode_file
+        from models.data.text_files import encode_file
 
         encode_file(self._tokenizer, source, destination)
 

@@ -16,9 +16,9 @@ from rich.text import Text
 
 import models
 from models.command_line import Screen, exit_status
+from models.data.text_files import encode_file
 from models.tokenizer.bpe import Tokenizer
 from models.tokenizer.characters import CharacterTokenizer
-from models.tokenizer.files import encode_file
 from models.tokenizer.formats import FORMATS, load_tokenizer, save_tokenizer
 from models.tokenizer.pretokenize import bytes_of, pieces, text_from
 from models.tokenizer.special_tokens import END_OF_TEXT, split_at

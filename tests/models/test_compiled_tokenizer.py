@@ -375,7 +375,7 @@ def test_without_llvm_texts_and_files_are_encoded_all_the_same(tmp_path, corpus)
     source = tmp_path / "text.txt"
     source.write_bytes(corpus[:300_000].encode())
     script = "import sys\nsys.modules['llvmlite'] = None\n"
-    script += "from models.tokenizer.bpe import Tokenizer\nfrom models.tokenizer.files import encode_file\n"
+    script += "from models.tokenizer.bpe import Tokenizer\nfrom models.data.text_files import encode_file\n"
     script += f"t = Tokenizer.train(open({str(source)!r}, 'rb').read(), 300)\n"
     script += f"print(t.fingerprint, encode_file(t, {str(source)!r}, {str(tmp_path / 'tokens')!r}))\n"
     found = subprocess.check_output([sys.executable, "-c", script], text=True, cwd=ROOT).split()

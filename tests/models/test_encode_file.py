@@ -14,20 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import models.tokenizer.files
+import models.data.text_files
+from models.data.text_files import encode_file, text_blocks
 from models.data.token_files import HEADER, read_token_file
 from models.files import replacing
 from models.tokenizer.bpe import Tokenizer
 from models.tokenizer.characters import CharacterTokenizer
-from models.tokenizer.files import encode_file, text_blocks
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def tiny_blocks(monkeypatch):
-    monkeypatch.setattr(models.tokenizer.files, "BLOCK_BYTES", 7)
-    monkeypatch.setattr(models.tokenizer.files, "SHORTEST_SEARCH", 3)
+    monkeypatch.setattr(models.data.text_files, "BLOCK_BYTES", 7)
+    monkeypatch.setattr(models.data.text_files, "SHORTEST_SEARCH", 3)
 
 
 def test_a_file_holds_what_tiktoken_says(tmp_path, gpt2, reference, corpus):
@@ -61,8 +61,8 @@ def test_cutting_into_blocks_changes_no_id(parts):
     tokenizer = Tokenizer.train(text, 300, ["<|a b|>", "<|a b|>x", "|> <|", "|>\n", "ab "])
     data = b"".join(parts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models.tokenizer.files, "BLOCK_BYTES", 3)
-        patch.setattr(models.tokenizer.files, "SHORTEST_SEARCH", 2)
+        patch.setattr(models.data.text_files, "BLOCK_BYTES", 3)
+        patch.setattr(models.data.text_files, "SHORTEST_SEARCH", 2)
         blocks = list(text_blocks(io.BytesIO(data), tokenizer.special_tokens))
     assert b"".join(blocks) == data
     ids = [token_id for block in blocks for token_id in tokenizer.encode(block, allowed_special="all")]
@@ -85,7 +85,7 @@ def test_a_file_without_a_place_to_cut_is_searched_once(monkeypatch):
             searched.append(end - start)
             return iter(())
 
-    monkeypatch.setattr(models.tokenizer.files, "_safe_cut", Counted)
+    monkeypatch.setattr(models.data.text_files, "_safe_cut", Counted)
 
     def bytes_searched(length):
         searched.clear()
@@ -179,14 +179,14 @@ def test_a_pipe_can_be_read_but_is_no_place_for_a_file(tmp_path, small_tokenizer
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, small_tokenizer):
     source, destination = tmp_path / "a.txt", tmp_path / "a.tokens"
     source.write_bytes(b"text " * 1000)
-    cut = models.tokenizer.files.text_blocks
+    cut = models.data.text_files.text_blocks
 
     def cut_and_written_to(file, special_tokens):
         yield from cut(file, special_tokens)
         with open(source, "ab") as other:
             other.write(b"more")
 
-    monkeypatch.setattr(models.tokenizer.files, "text_blocks", cut_and_written_to)
+    monkeypatch.setattr(models.data.text_files, "text_blocks", cut_and_written_to)
     with pytest.raises(ValueError, match="a.txt was changed while it was read"):
         encode_file(small_tokenizer, source, destination)
     assert not destination.exists()
@@ -218,7 +218,7 @@ def test_a_file_larger_than_the_memory_it_may_use(tmp_path):
         for _ in range(60_000_000 // len(data)):
             file.write(data)
     program = (
-        "import resource; from models.tokenizer.bpe import Tokenizer; from models.tokenizer.files import encode_file;"
+        "import resource; from models.tokenizer.bpe import Tokenizer; from models.data.text_files import encode_file;"
         "tokenizer = Tokenizer.train('alpha beta gamma delta ' * 9, 300);"
         "encode_file(tokenizer, 'small.txt', 'small.tokens');"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
