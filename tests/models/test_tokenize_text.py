@@ -158,6 +158,7 @@ def test_a_wrong_number_of_threads_is_told(tokenize, tmp_path, monkeypatch, gpt2
 
 def test_colours_tell_tokens_apart_on_a_terminal():
     command = [sys.executable, SCRIPT, "the [bold]"]
-    finished = subprocess.run(command, capture_output=True, encoding="utf-8", env={"FORCE_COLOR": "1", "TERM": "xterm"})
+    environment = {"FORCE_COLOR": "1", "TERM": "xterm", "PYTHONPATH": str(SCRIPT.parents[1])}
+    finished = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment)
     first = finished.stdout.splitlines()[0]
     assert "\x1b[30;106mt\x1b[0m\x1b[30;103mhe\x1b[0m" in first and "m[\x1b" in first and finished.stderr == ""
