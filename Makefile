@@ -14,6 +14,7 @@ PYTHON ?= python3
 OUT ?= out/gpt2-nano
 SFT = $(OUT)-sft
 DPO = $(OUT)-dpo
+SAME_OUT = $(if $(filter-out out/gpt2-nano,$(OUT)), OUT=$(OUT))
 ARGS ?=
 PROMPT ?= KING
 MINUTES ?= 5
@@ -27,21 +28,21 @@ train: .venv/installed
 
 # What was learned by heart is in the latest checkpoint; the best one, by the loss of new answers, is from before that.
 sft: .venv/installed
-	@test -e '$(OUT)/best.safetensors' || { echo 'There is no $(OUT)/best.safetensors yet. Run: make train'; exit 2; }
+	@test -e '$(OUT)/best.safetensors' || { echo 'There is no $(OUT)/best.safetensors yet. Run: make train$(SAME_OUT)'; exit 2; }
 	.venv/bin/python examples/gpt2_sft.py '$(OUT)/best.safetensors' --out '$(SFT)' \
 	  $(if $(wildcard $(SFT)/latest.safetensors),--resume) $(ARGS)
 
 dpo: .venv/installed
-	@test -e '$(SFT)/latest.safetensors' || { echo 'There is no $(SFT)/latest.safetensors yet. Run: make sft'; exit 2; }
-	test -e '$(SFT)/preferences.jsonl' || \
+	@test -e '$(SFT)/latest.safetensors' || { echo 'There is no $(SFT)/latest.safetensors yet. Run: make sft$(SAME_OUT)'; exit 2; }
+	@test -e '$(SFT)/preferences.jsonl' || \
 	  .venv/bin/python examples/make_preferences.py '$(SFT)/train.jsonl' --out '$(SFT)/preferences.jsonl'
 	.venv/bin/python examples/gpt2_dpo.py '$(SFT)/latest.safetensors' --out '$(DPO)' \
 	  $(if $(wildcard $(DPO)/latest.safetensors),--resume,--pairs '$(SFT)/preferences.jsonl' --sft-weight 1) $(ARGS)
 
 chat: .venv/installed
 	@test -e '$(SFT)/latest.safetensors' || $(MAKE) sft ARGS=
-	model='$(DPO)/best.safetensors'; test -e "$$model" || model='$(SFT)/latest.safetensors'; \
-	  .venv/bin/python examples/gpt2_chat.py "$$model" $(ARGS)
+	@model='$(DPO)/best.safetensors'; test -e "$$model" || model='$(SFT)/latest.safetensors'; \
+	  echo "Talking with $$model" >&2; .venv/bin/python examples/gpt2_chat.py "$$model" $(ARGS)
 
 test: .venv/installed-test
 	.venv/bin/python -m pytest -q -n auto -m "not slow"

@@ -23,10 +23,12 @@ def parse_arguments(arguments):
     parser.add_argument("--label-smoothing", type=float, help="share of pairs that may be the wrong way (default: 0)")
     parser.add_argument("--sft-weight", type=float, help="weight of the chosen answers' own loss (default: 0)")
     parser.add_argument("--reference-free", action="store_true", help="compare with no reference")
-    parser.add_common("out/gpt2-dpo", "1e-4 for small models, less for wide ones")
+    parser.add_common(PreferenceSettings, "out/gpt2-dpo", "1e-4 for small models, less for wide ones")
     options = parser.parse_args(arguments)
-    if not options.resume and (options.model is None or options.pairs is None):
-        parser.error("the following arguments are required: model, the checkpoint to start from, and --pairs")
+    if not options.resume and options.model is None:
+        parser.error("the following argument is required: model, the checkpoint to start from")
+    if not options.resume and options.pairs is None:
+        parser.error("the following argument is required: --pairs, which make_preferences.py can make")
     return options
 
 

@@ -44,7 +44,8 @@ def look(options):
 
 
 def parse_arguments(arguments):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    about_commands = "The options of one command: gpt2_look.py CHECKPOINT COMMAND --help"
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog=about_commands, allow_abbrev=False)
     parser.add_argument("checkpoint")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
 

@@ -30,7 +30,7 @@ def parse_arguments(arguments):
     )
     parser.add_argument("--train-on", choices=["all", "last"], help="turns of the assistant to learn (default: all)")
     parser.add_argument("--show", type=positive, metavar="N", help="print N conversations, what is learned marked")
-    parser.add_common("out/gpt2-sft", "2e-3 for small models, less for wide ones")
+    parser.add_common(FineTuningSettings, "out/gpt2-sft", "2e-3 for small models, less for wide ones")
     options = parser.parse_args(arguments)
     if options.model is None and not options.resume:
         parser.error("the following argument is required: model, the checkpoint to start from")

@@ -32,6 +32,11 @@ SPECIAL = {
     "allow": {"allowed_special": "all"},
     "text": {"disallowed_special": ()},
 }
+# What the errors of functions ask for, and the options that give it.
+IN_OPTIONS = {
+    "allowed_special=": "--special allow and --special text",
+    "special_tokens={": "--pattern gpt2 and --special-token, or --no-special-tokens",
+}
 
 
 def parse_arguments(arguments):
@@ -142,8 +147,6 @@ def run(options):
         return
     tokenizer = open_tokenizer(options)
     if options.convert:
-        if options.convert == "gpt2":
-            Path(options.out).mkdir(parents=True, exist_ok=True)
         save_tokenizer(tokenizer, options.out, options.convert)
         print(f"{options.out}: {tokenizer.vocab_size} tokens as {options.convert}")
     elif options.file:
@@ -166,8 +169,8 @@ def explained(options):
     try:
         run(options)
     except ValueError as error:
-        hint = " Here these are --special allow and --special text." if "allowed_special=" in str(error) else ""
-        raise ValueError(f"{error}{hint}") from None
+        hints = [f" Here these are {options}." for words, options in IN_OPTIONS.items() if words in str(error)]
+        raise ValueError("".join([str(error), *hints])) from None
     except KeyboardInterrupt:
         print("Stopped; nothing was written.", file=sys.stderr)
         raise

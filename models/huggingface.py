@@ -135,7 +135,7 @@ def _document_of(config):
 
 def _tokenizer_in(folder):
     if not any((folder / name).exists() for name in ("tokenizer.json", "vocab.json", "encoder.json")):
-        raise FileNotFoundError(f"{folder} holds no tokenizer. Give the one that belongs to the model.")
+        raise FileNotFoundError(f"{folder} holds no tokenizer. Give the one that belongs to the model: --tokenizer.")
     return load_tokenizer(folder)
 
 

@@ -35,6 +35,7 @@ class PreferenceSettings(Settings):
     kept for validation; `reference` is the digest of the reference's weights, or "none".
     """
 
+    steps: int = 150
     start_from: str
     pairs: str
     loss: str = "dpo"
@@ -63,7 +64,7 @@ class PreferenceSettings(Settings):
         # A twentieth of what fine-tuning takes: preferences move a model fast, and away from what it can say.
         rate = min(1e-4, 1.6 / config.width**2)
         given = {"context": config.context, "learning_rate": rate, "weight_decay": 0.0, **given}
-        steps = given.setdefault("steps", 150)
+        steps = given.setdefault("steps", cls.steps)
         given.setdefault("final_learning_rate", given["learning_rate"] / 10)
         given.setdefault("warmup", min(15, steps // 10))
         given.setdefault("validate_every", max(1, steps // 5))

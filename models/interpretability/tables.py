@@ -2,6 +2,8 @@
 
 import html
 import math
+import os
+import sys
 
 from rich.bar import Bar
 from rich.table import Table
@@ -11,6 +13,8 @@ from models.command_line import Screen
 from models.files import replacing
 
 BAR = 24
+FILE_WIDTH = 200
+"""Columns where no terminal says how many it has."""
 PAGE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title>
@@ -31,7 +35,8 @@ pre {{ overflow-x: auto; padding: 1rem; background: #fff; border: 1px solid #e3d
 def screen(page=None):
     """A console; with `page`, the path of an HTML file, it remembers what it prints for `write_page`."""
     # Tokens may look like rich's markup or emoji codes; they are shown as they are.
-    return Screen(highlight=False, markup=False, emoji=False, record=page is not None)
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else FILE_WIDTH
+    return Screen(width=width, highlight=False, markup=False, emoji=False, record=page is not None)
 
 
 def write_page(console, path, title):

@@ -25,6 +25,8 @@ FILE_VERSION = 2
 # Sums of a step that is under way: always zero between steps, when checkpoints are written.
 TRANSIENT = "accumulator."
 
+IMPORT = "gpt2_convert.py import makes one of a GPT-2 of Hugging Face"
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -69,10 +71,7 @@ class Checkpoint:
         version, or damaged.
         """
         if Path(path).is_dir():
-            raise IsADirectoryError(
-                f"{path} is a folder. Give the path of a checkpoint: "
-                "gpt2_convert.py import makes one of a folder of Hugging Face."
-            )
+            raise IsADirectoryError(f"{path} is a folder. Give the path of a checkpoint{_found_in(Path(path))}.")
         try:
             with safetensors.safe_open(path, "numpy") as file:
                 document = json.loads((file.metadata() or {}).get("checkpoint", "null"))
@@ -80,7 +79,7 @@ class Checkpoint:
         except (safetensors.SafetensorError, ValueError) as error:
             raise ValueError(f"{path} is not a checkpoint, or is damaged: {error}.") from None
         if not isinstance(document, dict) or document.get("format") != FILE_FORMAT:
-            raise ValueError(f"{path} is a safetensors file but not a checkpoint of a training run.")
+            raise ValueError(f"{path} is a safetensors file but not a checkpoint of a training run: {IMPORT}.")
         if document.get("version") != FILE_VERSION:
             raise ValueError(
                 f"{path} has version {document.get('version')}, this program reads version {FILE_VERSION}. "
@@ -107,6 +106,12 @@ class Checkpoint:
     def restore_parameters(self, state):
         """Copy only what `state` asks for, such as the parameters without the optimiser. Raises as `restore`."""
         replace(self, arrays={name: array for name, array in self.arrays.items() if name in state}).restore(state)
+
+
+def _found_in(folder):
+    """What to say of a folder that was given for a checkpoint."""
+    names = [name for name in ("best.safetensors", "latest.safetensors") if (folder / name).exists()]
+    return f", such as {folder / names[0]}" if names else f": {IMPORT}"
 
 
 def _checksum(document, arrays):

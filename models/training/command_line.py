@@ -20,15 +20,15 @@ class Parser(argparse.ArgumentParser):
     def error(self, message):
         self.exit(2, f"{self.prog}: error: {message}\n")
 
-    def add_common(self, out, learning_rate):
-        """Options of COMMON, of the folder of a run, by default `out`, and of the machine."""
-        self.add_argument("--steps", type=positive, help="optimiser steps")
-        self.add_argument("--batch-size", type=positive, help="rows a pass")
+    def add_common(self, settings, out, learning_rate):
+        """Options of COMMON, with the defaults of a class of settings, of the folder of a run, and of the machine."""
+        self.add_argument("--steps", type=positive, help=f"optimiser steps (default: {settings.steps})")
+        self.add_argument("--batch-size", type=positive, help=f"rows a pass (default: {settings.batch_size})")
         self.add_argument("--context", type=positive, help="tokens a row (default: the model's)")
         self.add_argument("--accumulate", type=positive, help="passes a step (default: 1)")
         self.add_argument("--learning-rate", type=float, help=f"peak learning rate (default: {learning_rate})")
         self.add_argument("--dropout", type=float, help="dropout rate (default: 0)")
-        self.add_argument("--validate-every", type=positive, help="steps between validations")
+        self.add_argument("--validate-every", type=positive, help="steps between validations (default: a fifth of all)")
         self.add_argument("--seed", type=int, help="decides all random numbers (default: 0)")
         self.add_argument("--out", default=out, help="folder of the run (default: %(default)s)")
         self.add_argument("--resume", action="store_true", help="continue the run in --out")

@@ -54,6 +54,8 @@ class TrainingRun:
             ):
                 if first and first < steps:
                     progress.say(f"Continuing after step {first}.")
+                elif first:
+                    progress.say(f"Step {steps} was reached before. To go on, give more --steps.")
                 if steps != self.settings.steps:
                     progress.say(f"The learning rate keeps its schedule over {self.settings.steps} steps.")
                 self._loop(range(first, steps), stop, metrics, progress, observers)

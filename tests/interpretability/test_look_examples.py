@@ -222,6 +222,19 @@ def test_when_a_level_is_reached_for_good():
     assert first_reached([1, 2], [0.6, 0.4], 0.5) is None
 
 
+def test_only_a_terminal_or_the_user_limits_the_width(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    made = tables.table("title", "tensor", ">sum g w", "")
+    made.add_row("a tensor with a name of" + " more words" * 8, "+0.1830", tables.share_bar(1.0))
+    for columns, whole in ((None, True), ("80", False)):
+        if columns:
+            monkeypatch.setenv("COLUMNS", columns)
+        console = tables.screen()
+        with console.capture() as captured:
+            console.print(made)
+        assert ("+0.1830" in captured.get()) == whole
+
+
 def test_bars_and_heat_at_the_edges():
     console = tables.screen()
     with console.capture() as captured:

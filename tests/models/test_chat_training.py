@@ -280,7 +280,8 @@ def test_the_chain(model_file, dialogue, tmp_path, capsys):
         ("gpt2_sft.py", ["MODEL", "--context", "33"], "more than the 32 positions"),
         ("gpt2_sft.py", ["MODEL", "--steps", "0"], "must be at least 1"),
         ("gpt2_sft.py", ["--out", "OUT", "--resume"], "holds no training run"),
-        ("gpt2_dpo.py", ["MODEL"], "--pairs"),
+        ("gpt2_dpo.py", [], "required: model"),
+        ("gpt2_dpo.py", ["MODEL"], "required: --pairs"),
         ("gpt2_dpo.py", ["MODEL", "--pairs", "EMPTY"], "holds no pair"),
         ("gpt2_dpo.py", ["MODEL", "--pairs", "PAIRS"], "has not learned to chat"),
         ("gpt2_dpo.py", ["MODEL", "--pairs", "PAIRS", "--beta", "-1"], "beta must be above 0"),
@@ -322,18 +323,18 @@ def test_make_goes_from_a_text_to_an_answer(tmp_path):
         return done.returncode, done.stdout + done.stderr
 
     status, said = make("sft")
-    assert status == 2 and "Run: make train" in said
+    assert status == 2 and "Run: make train OUT=out/pico" in said
     small = "--steps 2 --batch-size 2"
     assert make("train", f"{small} --preset pico")[0] == 0
     status, said = make("dpo")
-    assert status == 2 and "Run: make sft" in said
+    assert status == 2 and "Run: make sft OUT=out/pico" in said
     status, said = make("sft", small)
     assert status == 0 and "Reached step 2" in said, said
-    assert "Continuing" not in make("sft", small)[1]  # done already, and goes no further
+    assert "Step 2 was reached before." in make("sft", small)[1]
     status, said = make("dpo", small)
     assert status == 0 and "Reached step 2" in said, said
     status, said = make("chat", "--tokens 4 --prompt hello")
-    assert status == 0 and "out/pico-dpo" in said, said
+    assert status == 0 and "Talking with out/pico-dpo/best.safetensors\n" in said, said
 
 
 @pytest.mark.slow

@@ -82,8 +82,13 @@ def test_a_file_cut_short_is_noticed(checkpoint, tmp_path, size):
 
 def test_other_files_are_refused(checkpoint, tmp_path):
     save_file({"x": np.zeros(2, np.float32)}, tmp_path / "weights")
-    with pytest.raises(ValueError, match="not a checkpoint of a training run"):
+    with pytest.raises(ValueError, match="not a checkpoint of a training run: gpt2_convert.py import"):
         Checkpoint.load(tmp_path / "weights")
+    with pytest.raises(IsADirectoryError, match="Give the path of a checkpoint: gpt2_convert.py import"):
+        Checkpoint.load(tmp_path)
+    checkpoint.save(tmp_path / "latest.safetensors")
+    with pytest.raises(IsADirectoryError, match="Give the path of a checkpoint, such as .*/latest.safetensors.$"):
+        Checkpoint.load(tmp_path)
     document = {"format": "euler_ir training checkpoint", "version": 9}
     save_file({}, tmp_path / "newer", {"checkpoint": json.dumps(document)})
     with pytest.raises(ValueError, match="version 9, this program reads version 2"):

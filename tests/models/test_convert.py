@@ -84,7 +84,7 @@ def test_what_cannot_be_converted_is_one_line(checkpoint_file, tmp_path, capsys)
     for arguments, message in (
         (["import", tmp_path / "nowhere", tmp_path / "a"], "There is no "),
         (["import", FOLDER, checkpoint_file], "is there already"),
-        (["import", micro, tmp_path / "a"], "holds no tokenizer"),
+        (["import", micro, tmp_path / "a"], "the one that belongs to the model: --tokenizer."),
         (["import", micro, tmp_path / "a", "--tokenizer", FOLDER], "1024 ids, the model in"),
         (["export", FOLDER / "tokenizer.json", tmp_path / "a"], "is not a checkpoint"),
         (["export", of_characters, tmp_path / "a"], "holds byte-level BPE only"),

@@ -101,6 +101,8 @@ def test_a_vocabulary_of_characters(tokenize, tmp_path):
     assert isinstance(load_tokenizer("c.json"), CharacterTokenizer)
     status, _, error = tokenize("--tokenizer", "c.json", "jello")
     assert status == 2 and "'j'" in error
+    status, _, error = tokenize("--tokenizer", "c.json", "--convert", "gpt2", "--out", "there")
+    assert status == 2 and "byte-level BPE only" in error and not Path("there").exists()
 
 
 @pytest.mark.parametrize(
@@ -126,6 +128,7 @@ def test_a_vocabulary_of_characters(tokenize, tmp_path):
         (["text", "--vocab-size", "0"], "--kind and --vocab-size are for --train only"),
         (["--train", SCRIPT, "--tokenizer", "a", "--out", "c"], "takes none by --tokenizer"),
         (["--train", SCRIPT, "--kind", "characters", "--vocab-size", "9", "--out", "c"], "for --kind bpe only"),
+        (["--tokenizer", "a.tiktoken", "text"], "--pattern gpt2 and --special-token, or --no-special-tokens."),
     ],
 )
 def test_wrong_use_is_told_in_a_line(tokenize, tmp_path, arguments, message):

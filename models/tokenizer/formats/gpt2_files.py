@@ -56,12 +56,13 @@ def read_pair(encoder_json, vocab_bpe, special_tokens=(), added_tokens=()):
 
 
 def write(tokenizer, folder, names=NAMES[0]):
-    """Write the two files into a folder under GPT-2's names, or another pair of names.
+    """Write the two files into a folder, made if need be, under GPT-2's names or another pair of names.
 
     Raises ValueError for a vocabulary that the files cannot hold.
     """
     id_from_token = ordinary_ids(tokenizer) | tokenizer.special_tokens
     merges = [HEADER, *(f"{left} {right}" for left, right in printable_merges(tokenizer))]
+    Path(folder).mkdir(parents=True, exist_ok=True)
     encoder_json, vocab_bpe = (Path(folder) / name for name in names)
     with replacing(encoder_json) as ids_file, replacing(vocab_bpe) as merges_file:
         ids_file.write(json.dumps(id_from_token).encode("ascii"))
