@@ -1,5 +1,7 @@
 """The fields of a model's config from another program's `config.json`, checked one by one."""
 
+import sys
+
 
 def checked_fields(document, path, fields, supported):
     """{field of ours: value} by `fields`: rows (field, key of `document`, its types, what it is where it is left out).
@@ -18,5 +20,7 @@ def checked_fields(document, path, fields, supported):
             raise ValueError(f"{path} does not give {key}, without which the model has no shape.")
         if not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
             raise ValueError(f"{path} sets {key} to {value!r}, which is not of the right kind.")
+        if types == int | float and not abs(value) <= sys.float_info.max:
+            raise ValueError(f"{path} sets {key} to {value}, which is no number to compute with.")
         found[field] = value
     return found

@@ -48,12 +48,15 @@ class GPT2Config:
     title: ClassVar[str] = "GPT-2"
 
     def __post_init__(self):
-        if min(self.vocab_size, self.context, self.layers, self.heads, self.width, self.mlp_width or 1) < 1:
+        sizes = self.vocab_size, self.context, self.layers, self.heads, self.width
+        if min(*sizes, 1 if self.mlp_width is None else self.mlp_width) < 1:
             raise ValueError(f"Every size of a GPT-2 must be at least 1: {self}.")
         if self.width % self.heads:
             raise ValueError(f"A width of {self.width} does not divide into {self.heads} heads.")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"The dropout rate must be at least 0 and below 1, not {self.dropout}.")
+        if not 0 <= self.epsilon < float("inf"):
+            raise ValueError(f"The epsilon of layer norms must be at least 0 and finite, not {self.epsilon}.")
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"There is no activation {self.activation!r} here. There are {', '.join(ACTIVATIONS)}.")
 
@@ -102,7 +105,7 @@ class MLP(nn.Module):
     """Two linear layers around an activation: [..., width] to the same."""
 
     def __init__(self, config, residual):
-        inner = config.mlp_width or 4 * config.width
+        inner = 4 * config.width if config.mlp_width is None else config.mlp_width
         self.activation = ACTIVATIONS[config.activation]
         self.c_fc = _linear(config, config.width, inner, ei.initializers.Normal(0.02))
         self.c_proj = _linear(config, inner, config.width, residual)

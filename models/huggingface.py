@@ -9,12 +9,11 @@ import numpy as np
 from models.config_fields import checked_fields
 from models.gpt2 import GPT2Config
 from models.named_tensors import check_tensors
-from models.tensor_files import read_json, read_tensors, write_json, write_tensors
+from models.tensor_files import CONFIG, check_layers, read_config, read_tensors, write_json, write_tensors
 from models.tokenizer.formats import load_tokenizer, save_tokenizer
 from models.tokenizer.special_tokens import END_OF_TEXT
 from models.training.checkpoint import Checkpoint
 
-CONFIG = "config.json"
 PREFIX = "transformer."
 HEAD, EMBEDDING = "lm_head.weight", "wte.weight"
 # Old files keep the causal mask and a constant beside the weights.
@@ -51,17 +50,9 @@ def read_gpt2(path):
     `resid_pdrop`. Raises FileNotFoundError, and ValueError for what is not a GPT-2, is damaged, needs something that
     is not supported here, or lacks tensors.
     """
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"There is no {path}. Give a folder with {CONFIG} and weights.")
-    folder = path if path.is_dir() else path.parent
-    if not (folder / CONFIG).exists():
-        raise FileNotFoundError(f"There is no {folder / CONFIG}, which says the sizes of the model.")
-    config = _config_from(read_json(folder / CONFIG), folder / CONFIG)
+    config = _config_from(*read_config(path))
     arrays = read_tensors(path, PREFIX, BUFFERS)
-    if config.layers > len(arrays):
-        # Before a model of so many layers is built, whatever number stands there.
-        raise ValueError(f"{path} holds {len(arrays)} tensors, too few for the {config.layers} layers of its {CONFIG}.")
+    check_layers(config.layers, arrays, path)
     config, arrays, notices = _with_head_resolved(config, arrays, path)
     arrays = _as_conv1d(arrays)
     found = {name: array.shape for name, array in arrays.items()}
@@ -150,7 +141,7 @@ def _with_head_resolved(config, arrays, path):
     head, embedding = arrays.get(HEAD), arrays.get(EMBEDDING)
     if head is None or not config.tied_head:
         return config, arrays, []
-    if embedding is None or np.array_equal(head, embedding):
+    if embedding is None or np.array_equal(head, embedding, equal_nan=True):
         # Of two names of one tensor, some programs keep this one.
         return config, {name: array for name, array in (arrays | {EMBEDDING: head}).items() if name != HEAD}, []
     notice = f"{path}: {CONFIG} says that the head is the embedding, but the file has another {HEAD}, which is kept."

@@ -1,16 +1,14 @@
 """A Llama as Hugging Face's transformers keep it, read as a NanoEuler with one head."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 
 from models.config_fields import checked_fields
 from models.named_tensors import check_tensors
 from models.nanoeuler import NanoEulerConfig
-from models.tensor_files import read_json, read_tensors
+from models.tensor_files import CONFIG, check_layers, read_config, read_tensors
 
-CONFIG = "config.json"
 PREFIX = "model."
 HEAD, EMBEDDING = "lm_head.weight", "embed_tokens.weight"
 # Old files keep the frequencies of the rotary embedding beside the weights.
@@ -55,18 +53,13 @@ def read_llama(path):
     on what a user should know. Raises FileNotFoundError, and ValueError for what is not a Llama, is damaged, needs
     something that is not supported here (named, such as rope_scaling or biases), or lacks tensors.
     """
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"There is no {path}. Give a folder with {CONFIG} and weights.")
-    source = (path if path.is_dir() else path.parent) / CONFIG
-    if not source.exists():
-        raise FileNotFoundError(f"There is no {source}, which says the sizes of the model.")
-    config, tied = _config_from(read_json(source), source)
+    config, tied = _config_from(*read_config(path))
     tensors = read_tensors(path, PREFIX, BUFFERS)
+    check_layers(config.layers, tensors, path)
     notices = []
     if tied and EMBEDDING in tensors:
         head = tensors.setdefault(HEAD, tensors[EMBEDDING])
-        if np.array_equal(head, tensors[EMBEDDING]):
+        if np.array_equal(head, tensors[EMBEDDING], equal_nan=True):
             notices.append(f"{path}: the head is the embedding; here it is a copy, which training would move apart.")
         else:
             notices.append(f"{path}: {CONFIG} says that the head is the embedding, but the file has another, kept.")
@@ -77,7 +70,10 @@ def read_llama(path):
 def _config_from(document, path):
     """(NanoEulerConfig, whether the head is tied)."""
     # What used to stand alone; transformers from version 5 on put it together.
-    document = {**document, **(document.get("rope_parameters") or {})}
+    rotary = document.get("rope_parameters") or {}
+    if not isinstance(rotary, dict):
+        raise ValueError(f"{path} sets rope_parameters to {rotary!r}, which is not of the right kind.")
+    document = {**document, **rotary}
     heads, width = (document.get(key) for key in ("num_attention_heads", "hidden_size"))
     divides = isinstance(heads, int) and isinstance(width, int) and heads > 0 and width % heads == 0
     # What transformers takes where they are left out or null.

@@ -46,6 +46,10 @@ class NanoEulerConfig:
             raise ValueError(f"{self.heads} heads of queries cannot share {self.key_heads} heads of keys evenly.")
         if self.head_width % 2:
             raise ValueError(f"head_width must be even, not {self.head_width}: pairs of features are turned.")
+        if not 0 < self.rotary_base < float("inf"):
+            raise ValueError(f"rotary_base must be above 0 and finite, not {self.rotary_base}.")
+        if not 0 <= self.epsilon < float("inf"):
+            raise ValueError(f"The epsilon of RMS norms must be at least 0 and finite, not {self.epsilon}.")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"The dropout rate must be at least 0 and below 1, not {self.dropout}.")
 

@@ -1,4 +1,4 @@
-"""The tensors of a Hugging Face folder: one safetensors file, or several that an index lists.
+"""A Hugging Face folder: `config.json`, and tensors in one safetensors file or in several that an index lists.
 
 `model.safetensors` alone, or shards `model-00001-of-00003.safetensors`, ... with `model.safetensors.index.json`, whose
 `weight_map` says which tensor is in which shard.
@@ -13,6 +13,7 @@ from safetensors.numpy import save
 
 from models.files import read_json, replacing
 
+CONFIG = "config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 FLOATS = ("F16", "BF16", "F32", "F64")
@@ -20,12 +21,29 @@ WRAPPERS = ("_orig_mod", "module")
 """What torch.compile and DistributedDataParallel add to the names of the tensors of the model that they wrap."""
 
 
+def read_config(path):
+    """(document, its path) of the `config.json` in a folder, or beside a file. Raises as `read_json`."""
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"There is no {path}. Give a folder with {CONFIG} and weights.")
+    source = (path if path.is_dir() else path.parent) / CONFIG
+    if not source.exists():
+        raise FileNotFoundError(f"There is no {source}, which says the sizes of the model.")
+    return read_json(source), source
+
+
+def check_layers(layers, tensors, path):
+    """Raise ValueError where `tensors` are fewer than `layers`: before anything is made for so many, whatever it says."""
+    if layers > len(tensors):
+        raise ValueError(f"{path} holds {len(tensors)} tensors, too few for the {layers} layers of its {CONFIG}.")
+
+
 def read_tensors(path, prefix="", ignored=None):
     """{name: f32 array} of a folder or of one safetensors file; half types are widened, f64 is rounded.
 
     Names are without the parts that wrappers add, and without `prefix`. Tensors whose whole name `ignored`, a compiled
-    pattern, matches then are not read. Raises FileNotFoundError, and ValueError for a file that is damaged, a tensor that is not of floats, or
-    one that is there twice or not where the index says.
+    pattern, matches then are not read. Raises FileNotFoundError, and ValueError for a file that is damaged, a tensor
+    that is not of floats, or one that is there twice or in no shard although the index lists it.
     """
     path = Path(path)
     placed = _index(path) if path.is_dir() else None
@@ -51,14 +69,14 @@ def _index(folder):
     for shard in placed.values():
         if not isinstance(shard, str) or Path(shard).name != shard:
             raise ValueError(f"{folder / INDEX} names {shard!r} as a shard, which is not the name of a file beside it.")
-        if not (folder / shard).exists():
+        if not (folder / shard).is_file():
             raise FileNotFoundError(f"{folder} lacks {shard}, which {INDEX} lists. Copy all shards into the folder.")
     return placed
 
 
 def _single(path):
     file = path / SINGLE if path.is_dir() else path
-    if file.exists():
+    if file.is_file():
         return file
     if path.is_dir() and (path / "pytorch_model.bin").exists():
         raise FileNotFoundError(

@@ -364,6 +364,9 @@ def test_a_mixture_of_layouts_is_refused_by_name(folder):
         ({"n_layer": 2}, r"12 unexpected: h\.2\.attn\.c_attn\.bias, .*, and 4 more\.$"),
         ({"n_layer": 4}, r"12 missing: h\.3\."),
         ({"n_layer": 10**12}, "40 tensors, too few for the 1000000000000 layers"),
+        ({"n_inner": 0}, "Every size of a GPT-2 must be at least 1"),
+        ({"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon to nan, which is no number to compute with"),
+        ({"layer_norm_epsilon": -1e-5}, "epsilon of layer norms must be at least 0 and finite"),
         ({"vocab_size": 50257}, r"misshaped: wte\.weight \(is \[41, 10\], should be \[50257, 10\]\)"),
     ],
     ids=str,
@@ -418,6 +421,9 @@ def test_shards_that_are_lost_or_elsewhere(tmp_path):
         map_to(place)
         with pytest.raises(ValueError, match="is not the name of a file beside it"):
             read_gpt2(tmp_path)
+    map_to("..")
+    with pytest.raises(FileNotFoundError, match=r"lacks \.\., which"):
+        read_gpt2(tmp_path)
     map_to(shards[0].name, "transformer.h.9.bias")
     with pytest.raises(ValueError, match=r"lists 1 tensors that no shard holds, such as transformer\.h\.9\.bias"):
         read_gpt2(tmp_path)

@@ -134,6 +134,12 @@ def test_a_head_that_is_said_to_be_tied_but_is_another_is_kept(tmp_path):
         ({"num_key_value_heads": 3}, "4 heads of queries cannot share 3 heads of keys"),
         ({"head_dim": 5}, "head_width must be even, not 5"),
         ({"num_attention_heads": 5, "head_dim": None}, "does not give head_dim"),
+        ({"rope_parameters": [1]}, "rope_parameters to [1], which is not of the right kind"),
+        ({"rope_parameters": None, "rope_theta": -1}, "rotary_base must be above 0"),
+        ({"rms_norm_eps": float("nan")}, "no number to compute with"),
+        ({"rms_norm_eps": -1}, "epsilon of RMS norms must be at least 0"),
+        # Refused before anything is made for each of them.
+        ({"num_hidden_layers": 10**15}, "too few for the 1000000000000000 layers"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(tmp_path, changes, words):
