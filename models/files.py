@@ -2,8 +2,9 @@
 
 import json
 import os
+import stat
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -11,31 +12,50 @@ from pathlib import Path
 def replacing(path):
     """Open a binary file that takes the place of `path` only once it is written completely.
 
-    On an exception inside the block `path` is left as it was. Raises FileNotFoundError if its folder is missing,
-    IsADirectoryError if it is a folder itself, and OSError if it cannot be written, or is a device or pipe, whose place
-    no file should take.
+    On an exception inside the block `path` is left as it was. A link stays a link, and permissions stay as they are.
+    Raises FileNotFoundError if its folder is missing, and OSError, which names `path`, if it is a folder or anything
+    else that is no regular file, such as a pipe, or if it cannot be written.
     """
-    path = Path(path)
-    if not path.parent.is_dir():
+    path, place = Path(path), Path(os.path.realpath(path))
+    if not place.parent.is_dir():
         raise FileNotFoundError(f"Cannot write {path}: the folder {path.parent} does not exist. Create it first.")
-    if path.is_dir():
-        raise IsADirectoryError(f"Cannot write {path}: it is a folder. Give the path of a file.")
-    if path.exists() and not path.is_file():
-        raise OSError(f"Cannot write {path}: it is a device or a pipe. Give the path of a file.")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    if place.exists():
+        check_regular(path)
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         with open(temporary, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _flush_folder(path.parent)
+        if place.exists():
+            os.chmod(temporary, stat.S_IMODE(place.stat().st_mode))
+        os.replace(temporary, place)
+        _flush_folder(place.parent)
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(temporary)):
+            raise
+        raise type(error)(error.errno, error.strerror, str(path)) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def check_regular(path, wanted="file"):
+    """Raise FileNotFoundError, IsADirectoryError, or OSError for what may never end or be read only once: a pipe or a
+    device. `wanted` says what `path` should be.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder. Give the path of a {wanted}.")
+    if not path.exists():
+        raise FileNotFoundError(f"There is no file {path}. Check the spelling; the current folder is {Path.cwd()}.")
+    if not path.is_file():
+        raise OSError(f"{path} is a device or a pipe. Give the path of a {wanted}.")
 
 
 def read_json(path):
-    """The object in a JSON file. Raises FileNotFoundError, and ValueError when it holds something else."""
+    """The object in a JSON file. Raises OSError as `check_regular`, and ValueError when it holds something else."""
+    check_regular(path)
     try:
         document = json.loads(Path(path).read_bytes())
     except (ValueError, RecursionError) as error:

@@ -11,6 +11,8 @@ import lzma
 from dataclasses import dataclass
 from pathlib import Path
 
+from models.files import check_regular
+
 ROLE_TOKENS = {"user": "<|user|>", "assistant": "<|assistant|>", "system": "<|system|>"}
 END_OF_TURN = "<|end|>"
 CHAT_TOKENS = (*ROLE_TOKENS.values(), END_OF_TURN)
@@ -120,13 +122,10 @@ def check_contents(messages):
 def read_json_lines(path):
     """Yield (line number, document) of a JSONL file, which may be compressed (`.xz`), except for blank lines.
 
-    Raises FileNotFoundError or IsADirectoryError, and ValueError that names the line that is not JSON in UTF-8.
+    Raises OSError as `check_regular`, and ValueError that names the line that is not JSON in UTF-8.
     """
     path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder. Give the path of one JSONL file.")
-    if not path.exists():
-        raise FileNotFoundError(f"There is no file {path}. Check the spelling; the current folder is {Path.cwd()}.")
+    check_regular(path, "JSONL file")
     try:
         data = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
     except lzma.LZMAError as error:

@@ -9,6 +9,7 @@ from models.chat.answers import Answers, shown_answers
 from models.chat.conversation import before_answer, read_conversations, render
 from models.chat.packing import PackedBatches, all_filled, fitting, next_trained_token
 from models.chat.vocabulary import with_chat_tokens
+from models.data.prepared import check_unchanged, fingerprint
 from models.data.split import split_by_question
 from models.files import replacing
 from models.training.checkpoint import Checkpoint
@@ -133,27 +134,29 @@ def start_fine_tuning(folder, settings, model, backend="cpu", threads=None):
     config, tokenizer, arrays = with_chat_tokens(model.config, model.tokenizer, arrays, settings.seed)
     config = replace(config, dropout=settings.dropout)
     folder = RunFolder(folder).begin()
-    try:
+    with folder.abandoned_on_error():
         for name, part in zip(CONVERSATION_FILES, parts):
             with replacing(folder / name) as file:
                 file.writelines(f"{json.dumps({'messages': messages})}\n".encode() for messages in part)
-        return _run(folder, Checkpoint(arrays, config, tokenizer, 0, asdict(settings), {}), backend, threads)
-    except BaseException:
-        folder.abandon()
-        raise
+        data = {name: fingerprint(folder / name) for name in CONVERSATION_FILES}
+        return _run(folder, Checkpoint(arrays, config, tokenizer, 0, asdict(settings), {}, data), backend, threads)
 
 
 def resume_fine_tuning(folder, given=(), backend="cpu", threads=None):
     """Continue the run in `folder` from its latest checkpoint, bit for bit as if it had never stopped.
 
-    `given` and what is raised are those of `checkpoint_to_continue`.
+    `given` and what is raised are those of `checkpoint_to_continue`, and ValueError when the conversations in the folder
+    changed.
     """
     folder = RunFolder(folder)
-    return _run(folder, checkpoint_to_continue(folder, given), backend, threads)
+    with folder.abandoned_on_error():
+        return _run(folder, checkpoint_to_continue(folder, given), backend, threads)
 
 
 def _run(folder, checkpoint, backend, threads):
     settings = FineTuningSettings.of(checkpoint.settings)
+    for name, file in checkpoint.data.items():
+        check_unchanged(folder / name, file)
     parts = [read_conversations(folder / name) for name in CONVERSATION_FILES]
     task = FineTuning(settings, checkpoint.config, checkpoint.tokenizer, *parts, backend, threads)
     return TrainingRun(folder, checkpoint, task, settings)

@@ -167,7 +167,7 @@ def start_preference_tuning(folder, settings, model, backend="cpu", threads=None
     settings = replace(settings, reference="none" if settings.reference_free else weights_digest(arrays))
     config = replace(model.config, dropout=settings.dropout)
     folder = RunFolder(folder).begin()
-    try:
+    with folder.abandoned_on_error():
         for name, part in zip(PAIR_FILES, parts):
             with replacing(folder / name) as file:
                 file.writelines(f"{json.dumps(asdict(pair))}\n".encode() for pair in part)
@@ -181,9 +181,6 @@ def start_preference_tuning(folder, settings, model, backend="cpu", threads=None
         write_reference(folder / REFERENCE_FILE, log_probs, settings.reference, _digest(sides))
         checkpoint = Checkpoint(arrays, config, model.tokenizer, 0, asdict(settings), {})
         return _run(folder, checkpoint, backend, threads)
-    except BaseException:
-        folder.abandon()
-        raise
 
 
 def resume_preference_tuning(folder, given=(), backend="cpu", threads=None):
@@ -193,7 +190,8 @@ def resume_preference_tuning(folder, given=(), backend="cpu", threads=None):
     is not the one that the run began with.
     """
     folder = RunFolder(folder)
-    return _run(folder, checkpoint_to_continue(folder, given), backend, threads)
+    with folder.abandoned_on_error():
+        return _run(folder, checkpoint_to_continue(folder, given), backend, threads)
 
 
 def _run(folder, checkpoint, backend, threads):

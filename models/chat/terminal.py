@@ -59,13 +59,13 @@ class Chat:
 
     def _do(self, line):
         """Do what a line says, and whether to go on. What cannot be done is one line on stderr."""
-        name, _, rest = line.strip().partition(" ")
+        name, _, rest = line.rstrip().partition(" ")
         if name == "/quit":
             return False
         try:
             if line.startswith("/"):
                 self._command(name, rest.strip())
-            elif name:
+            elif line.strip():
                 self.answer(line)
         except ValueError as error:
             self.refused += 1

@@ -2,19 +2,17 @@
 
 from pathlib import Path
 
+from models.files import check_regular
+
 
 def read_corpus(path):
     """The text of a UTF-8 file, with its line ends as they are.
 
-    Raises FileNotFoundError or IsADirectoryError, and ValueError for a file that is empty, contains NUL bytes
-    (taken as a sign of something other than text) or is not UTF-8.
+    Raises OSError as `check_regular`, and ValueError for a file that is empty, contains NUL bytes (taken as a sign of
+    something other than text) or is not UTF-8.
     """
-    path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder. Give the path of one text file.")
-    if not path.exists():
-        raise FileNotFoundError(f"There is no file {path}. Check the spelling; the current folder is {Path.cwd()}.")
-    data = path.read_bytes()
+    check_regular(path, "text file")
+    data = Path(path).read_bytes()
     if not data:
         raise ValueError(f"{path} is empty. Give a file with text to learn from.")
     if b"\0" in data:

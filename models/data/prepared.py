@@ -29,7 +29,7 @@ def prepare_corpus(folder, sources, tokenizer, separator):
                 path = folder / (f"{number + 1}-{name}" if number else name)
                 write_token_file(path, tokens, tokenizer)
                 held_out = name == TOKEN_FILES[1]
-                files.append(_described(path) | {"path": path.name, "cut": 0 if held_out else len(tokens)})
+                files.append(fingerprint(path) | {"path": path.name, "cut": 0 if held_out else len(tokens)})
         described.append({"name": source.name, "weight": source.weight, "files": files})
     _tell_apart(described, sources)
     return {"sources": described}
@@ -51,21 +51,27 @@ def open_corpus(folder, data, tokenizer):
 
 def _token_file(path, tokenizer):
     tokens = read_token_file(path, tokenizer)
-    return _described(path) | {"path": str(path), "cut": int(len(tokens) * (1 - HELD_OUT))}
+    return fingerprint(path) | {"path": str(path), "cut": int(len(tokens) * (1 - HELD_OUT))}
 
 
-def _described(path):
-    return {**_looks(path), "sha256": _fingerprint(path)}
+def fingerprint(path):
+    """What `check_unchanged` knows a file by, as JSON can hold it."""
+    return {**_looks(path), "sha256": _sha256(path)}
 
 
-def _opened(path, file, tokenizer):
+def check_unchanged(path, file):
+    """Raise FileNotFoundError or ValueError when `path` is gone, or has another `fingerprint` than `file`."""
     if not path.exists():
         raise FileNotFoundError(f"{path} is gone, and the run learns from it. Put it back to continue.")
     # As with git, a file that looks as it did is not read anew: shards may be larger than memory.
-    if _looks(path) != {name: file[name] for name in ("size", "modified")} and _fingerprint(path) != file["sha256"]:
+    if _looks(path) != {name: file[name] for name in ("size", "modified")} and _sha256(path) != file["sha256"]:
         raise ValueError(
             f"{path} is not what it was when the run began. Put the old file back, or begin another run with --out."
         )
+
+
+def _opened(path, file, tokenizer):
+    check_unchanged(path, file)
     return read_token_file(path, tokenizer, check_ids=False)
 
 
@@ -74,7 +80,7 @@ def _looks(path):
     return {"size": status.st_size, "modified": status.st_mtime_ns}
 
 
-def _fingerprint(path):
+def _sha256(path):
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

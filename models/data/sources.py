@@ -1,6 +1,5 @@
 """What a corpus is made of: sources, each with its share of the windows, and the files that each one names."""
 
-import math
 import mmap
 from dataclasses import dataclass
 from glob import glob
@@ -10,9 +9,13 @@ import numpy as np
 
 from models.data.corpus import read_corpus
 from models.data.token_files import is_token_file
+from models.files import check_regular
 
 KEPT_BYTES = 1 << 26
 """Files of a source that are smaller together stay in memory once they were read."""
+
+LARGEST_WEIGHT = 1e9
+"""Sums of weights stay numbers."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ def _split_weight(word):
         weight = float(number)
     except ValueError:
         return word, 1.0
-    if not 0 < weight < math.inf:
-        raise ValueError(f"The weight of {name} must be above 0, not {number}.")
+    if not 0 < weight <= LARGEST_WEIGHT:
+        raise ValueError(f"The weight of {name} must be above 0 and at most {LARGEST_WEIGHT:g}, not {number}.")
     return name, weight
 
 
@@ -68,8 +71,8 @@ def _paths(word):
             raise IsADirectoryError(f"{path} is a folder without token files. Give the path of a text file.")
         return found
     found = [path] if path.exists() else sorted(map(Path, glob(word)))
-    if not found:
-        raise FileNotFoundError(f"There is no file {path}. Check the spelling; the current folder is {Path.cwd()}.")
+    for each in found or [path]:
+        check_regular(each, "text file or token file")
     return found
 
 

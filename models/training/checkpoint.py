@@ -14,7 +14,7 @@ import safetensors
 from safetensors.numpy import load_file, save
 
 from models.architectures import config_of, document_of
-from models.files import replacing
+from models.files import check_regular, replacing
 from models.named_tensors import check_tensors, tensor_types
 from models.tokenizer.base import BaseTokenizer
 from models.tokenizer.formats import native
@@ -67,11 +67,10 @@ class Checkpoint:
     def load(cls, path):
         """Read what `save` wrote.
 
-        Raises FileNotFoundError or IsADirectoryError, or ValueError for a file that is something else, of another
-        version, or damaged.
+        Raises OSError as `check_regular`, or ValueError for a file that is something else, of another version, or
+        damaged.
         """
-        if Path(path).is_dir():
-            raise IsADirectoryError(f"{path} is a folder. Give the path of a checkpoint{_found_in(Path(path))}.")
+        check_regular(path, f"checkpoint{_found_in(Path(path))}")
         try:
             with safetensors.safe_open(path, "numpy") as file:
                 document = json.loads((file.metadata() or {}).get("checkpoint", "null"))

@@ -49,21 +49,30 @@ def train(program, open_run, options):
     sys.stdout.reconfigure(errors="replace")
     try:
         run = open_run(options)
-    except (ValueError, OSError, ei.EulerError) as error:
-        print(f"{program}: error: {error}", file=sys.stderr)
+    except (ValueError, OSError, MemoryError, ei.EulerError) as error:
+        print(f"{program}: error: {_in_words(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("Stopped before the first step; there is nothing to resume.", file=sys.stderr)
         return 130
-    print(run.task.description())
     try:
+        print(run.task.description(), flush=True)
         stopped_by = run.train(options.steps)
-    except (Diverged, ValueError, OSError, ei.EulerError) as error:
-        print(f"{program}: error: {error}", file=sys.stderr)
+        print(run.summary())
+    except (Diverged, ValueError, OSError, MemoryError, ei.EulerError) as error:
+        print(f"{program}: error: {_in_words(error)}", file=sys.stderr)
         return 1
-    print(run.summary())
+    except KeyboardInterrupt:
+        print("Stopped at once; the steps since the last checkpoint are lost.", file=sys.stderr)
+        return 130
     if stopped_by:
         command = f"{sys.executable} {sys.argv[0]} --out {options.out} --resume"
         print(f"Stopped by {stopped_by.name}. Continue with: {command}")
         return 128 + stopped_by
     return 0
+
+
+def _in_words(error):
+    if isinstance(error, MemoryError):
+        return f"There is not enough memory. {error or ''}".rstrip() + " Use a smaller --batch-size or --context."
+    return str(error)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 from models.files import remove_stale_temporaries, replacing
@@ -48,7 +49,9 @@ class RunFolder:
             outdated.unlink()
 
     def begin(self):
-        """Make the folder and hold it. Raises FileExistsError when there is a run in it, OSError as `hold`."""
+        """Make the folder and hold it. Raises FileExistsError when there is a run in it, or files of something else,
+        which the run might overwrite; OSError as `hold`.
+        """
         self._made = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
         self.hold()
@@ -57,6 +60,14 @@ class RunFolder:
             raise FileExistsError(
                 f"{self.path} already holds a training run. Add --resume to continue it, or choose another --out."
             )
+        # A run that was killed before its first checkpoint has left a log at least.
+        if not self.metrics.exists() and any(path.name[0] != "." for path in self.path.iterdir()):
+            self.release()
+            raise FileExistsError(
+                f"{self.path} holds files that are not a training run's. Choose another --out, so that none of them is "
+                "overwritten."
+            )
+        self.metrics.touch()
         return self
 
     def hold(self):
@@ -84,11 +95,16 @@ class RunFolder:
             os.close(self._lock)
             self._lock = None
 
-    def abandon(self):
-        """`release` after a run that did not begin; the folder goes if it was made for it."""
-        self.release()
-        if self._made:
-            shutil.rmtree(self.path, ignore_errors=True)
+    @contextmanager
+    def abandoned_on_error(self):
+        """A block that gets a run ready. When it fails, others may write here; the folder goes if it was made for it."""
+        try:
+            yield
+        except BaseException:
+            if self._made:
+                shutil.rmtree(self.path, ignore_errors=True)
+            self.release()
+            raise
 
     def __del__(self):
         self.release()

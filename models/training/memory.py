@@ -91,7 +91,7 @@ def parse_size(text):
         if free is None:
             raise ValueError("How much memory is free cannot be found out here. Say a size, such as 2GB.")
         return int(free * USED_OF_FREE)
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
     if not match or match[2].upper() not in UNITS or not float(match[1]):
         raise ValueError(f"{text!r} is no amount of memory. Say 'auto' or a size such as 512MB or 2GiB.")
     return math.ceil(float(match[1]) * UNITS[match[2].upper()])

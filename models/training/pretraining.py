@@ -124,7 +124,7 @@ def start_pretraining(folder, settings, backend="cpu", threads=None, memory_budg
         )
     sources = [SourceFiles.of(words) for words in settings.corpus]
     folder = RunFolder(folder).begin()
-    try:
+    with folder.abandoned_on_error():
         tokenizer = begun.tokenizer if begun else _tokenizer(settings, sources)
         separator = END_OF_TEXT if tokenizer.end_of_text_id is not None else "\n"
         save_tokenizer(tokenizer, folder / "tokenizer.json")
@@ -134,9 +134,6 @@ def start_pretraining(folder, settings, backend="cpu", threads=None, memory_budg
         weights = {name: array for name, array in arrays.items() if not name.startswith("optim.")}
         checkpoint = Checkpoint(weights, config, tokenizer, 0, asdict(settings), {}, data)
         return _run(folder, checkpoint, backend, threads, memory_budget)
-    except BaseException:
-        folder.abandon()
-        raise
 
 
 def resume_pretraining(folder, given=(), backend="cpu", threads=None, memory_budget=None):
@@ -149,14 +146,11 @@ def resume_pretraining(folder, given=(), backend="cpu", threads=None, memory_bud
     if "corpus" in given:
         given["corpus"] = as_sources(given["corpus"])
     folder = RunFolder(folder)
-    try:
+    with folder.abandoned_on_error():
         checkpoint = checkpoint_to_continue(folder, given)
         if not checkpoint.data:
             raise ValueError(f"{folder.latest} does not say what it learned from. Begin another run with --init-from.")
         return _run(folder, checkpoint, backend, threads, memory_budget)
-    except BaseException:
-        folder.release()
-        raise
 
 
 def _tokenizer(settings, sources):

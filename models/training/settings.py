@@ -1,7 +1,8 @@
 """All that decides what a training run computes."""
 
-import math
 from dataclasses import dataclass, fields
+
+import numpy as np
 
 from euler_ir import optim
 from models.architectures import PRESETS
@@ -23,6 +24,9 @@ PRESET_SETTINGS = {
 """What suits a preset: measured for nano (and taken for pico and micro), nanoGPT's own, from 124M on as Brown et al.
 (arXiv:2005.14165, 2.1).
 """
+
+LARGEST = float(np.finfo(np.float32).max)
+"""What a step computes with is f32: what is larger is infinity there."""
 
 CHANGEABLE = ("steps", "patience", "keep", "on_nonfinite")
 """Settings that may differ when a run is continued: they decide how long it goes on, not what a step computes."""
@@ -60,16 +64,17 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self):
-        for name in ("steps", "batch_size", "accumulate", "context", "validate_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        for name in ("warmup", "patience", "keep", "memory_budget", "seed"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be 0 or above, not {getattr(self, name)}.")
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}.")
-        if not 0 <= self.final_learning_rate < math.inf:
-            raise ValueError(f"final_learning_rate must be 0 or above, not {self.final_learning_rate}.")
+        at_least = dict.fromkeys(("steps", "batch_size", "accumulate", "context", "validate_every"), 1)
+        at_least |= dict.fromkeys(("warmup", "patience", "keep", "memory_budget", "seed"), 0)
+        for name, least in at_least.items():
+            if not least <= getattr(self, name) < 1 << 63:
+                raise ValueError(f"{name} must be at least {least} and below 2^63, not {getattr(self, name)}.")
+        for name in ("learning_rate", "max_norm"):
+            if not 0 < getattr(self, name) <= LARGEST:
+                raise ValueError(f"{name} must be above 0 and below {LARGEST:.1e}, not {getattr(self, name)}.")
+        for name in ("final_learning_rate", "weight_decay"):
+            if not 0 <= getattr(self, name) <= LARGEST:
+                raise ValueError(f"{name} must be at least 0 and below {LARGEST:.1e}, not {getattr(self, name)}.")
         choices = {"schedule": optim.SCHEDULES, "optimizer": OPTIMIZERS, "on_nonfinite": ("stop", "skip")}
         for name, known in choices.items():
             if getattr(self, name) not in known:

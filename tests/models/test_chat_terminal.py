@@ -99,13 +99,14 @@ def run(checkpoint, *arguments, given=None):
 
 def test_through_a_pipe_each_message_is_answered(checkpoint, tmp_path):
     saved = tmp_path / "talk.jsonl"
-    given = f"/system Be brief.\nhello\n\n{'x' * 200}\nné \xff\n/save {saved}\n/save {tmp_path}/none/talk\n/quit\nno\n"
+    given = f"/system Be brief.\nhello\n\n{'x' * 200}\nné \xff\n /quit\n/save {saved}\n/save {tmp_path}/none/talk\n/quit\nno\n"
     finished = run(checkpoint, given=given.encode("latin-1"))
     assert finished.returncode == 1, finished.stderr
     errors = finished.stderr.decode().splitlines()
     assert len(errors) == 2 and "message is too long" in errors[0] and "does not exist" in errors[1]
-    first, second = (each["content"] for each in json.loads(saved.read_text("utf-8"))["messages"][2::2])
-    assert finished.stdout.decode() == f"{first}\n{second}\n"
+    messages = [each["content"] for each in json.loads(saved.read_text("utf-8"))["messages"]]
+    assert messages[5] == " /quit"
+    assert finished.stdout.decode() == "".join(f"{answer}\n" for answer in messages[2::2])
 
 
 def test_one_answer(checkpoint):

@@ -95,6 +95,10 @@ def test_a_run_that_stopped_goes_on_bit_for_bit(model, dialogue, tmp_path):
     assert weights(tmp_path / "whole") == weights(tmp_path / "parts")
     validated = [record for record in read_metrics(tmp_path / "parts" / "metrics.jsonl") if "validation_loss" in record]
     assert {"ended", "recalled"} <= validated[-1].keys()
+    learned = tmp_path / "parts" / "train.jsonl"
+    learned.write_text(learned.read_text() + "\n")
+    with pytest.raises(ValueError, match="train.jsonl is not what it was when the run began"):
+        resume_fine_tuning(tmp_path / "parts")
 
 
 def pair_file(dialogue, path):

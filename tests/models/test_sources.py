@@ -106,7 +106,7 @@ def test_words_are_files_patterns_and_weights(tmp_path, monkeypatch, small_token
     assert read("shards")[2] == ["shards/0.tokens", "shards/1.tokens"]
     assert SourceFiles.of(["b.txt", "a.txt"]).text("|") == "text|text"
     for words, error, message in (
-        (["a.txt:0"], ValueError, "weight of a.txt must be above 0, not 0"),
+        (["a.txt:0"], ValueError, "weight of a.txt must be above 0 and at most .*, not 0"),
         (["a.txt:-1"], ValueError, "weight"),
         (["a.txt:inf"], ValueError, "weight"),
         (["a.txt:nan"], ValueError, "weight"),

@@ -116,7 +116,7 @@ def test_a_vocabulary_of_characters(tokenize, tmp_path):
         (["--convert", "pickle", "--out", "c"], "invalid choice"),
         (["--file", "missing.txt", "--out", "c"], "missing.txt"),
         (["--file", SCRIPT, "--out", "no/folder"], "folder no does not exist"),
-        (["--file", SCRIPT, "--out", "."], "it is a folder"),
+        (["--file", SCRIPT, "--out", "."], "is a folder"),
         (["--tokenizer", "missing.json", "text"], "missing.json"),
         (["--tokenizer", ".", "text"], "has no tokenizer"),
         (["--tokenizer", SCRIPT, "text"], "is not a tokenizer file"),

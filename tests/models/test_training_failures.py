@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from training_runs import ROOT, program, start, trainer, without_times
+from training_runs import ROOT, program, settings, start, trainer, without_times
 
 import euler_ir as ei
 from euler_ir import optim
@@ -124,6 +124,17 @@ def test_steps_that_are_not_finite_can_be_left_out(tmp_path, text_file, monkeypa
             assert without_times([other.trainer.step(number)])[0].items() <= records[number].items()
 
 
+def test_a_step_of_two_passes_can_be_left_out(tmp_path, text_file, monkeypatch):
+    """What the passes of a step that is left out have summed up is no part of the next one."""
+    runs = [start(tmp_path / name, text_file, on_nonfinite="skip", accumulate=2) for name in ("run", "other")]
+    spoil(runs[0], {3}, monkeypatch)
+    assert runs[0].train() is None
+    for number in range(12):
+        if number != 3:
+            runs[1].trainer.step(number)
+    assert snapshot(runs[0].trainer.state) == snapshot(runs[1].trainer.state)
+
+
 def test_a_run_that_leaves_out_every_step_gives_up(tmp_path, text_file, monkeypatch):
     run = start(tmp_path / "run", text_file, on_nonfinite="skip", steps=40, validate_every=40)
     spoil(run, set(range(2, 40)), monkeypatch)
@@ -188,6 +199,24 @@ def test_one_process_at_a_time_trains_in_a_folder(tmp_path, text_file):
     assert not list((tmp_path / "run").glob(".*"))
     other = program("--out", tmp_path / "run", "--resume", "--steps", 4)
     assert other.communicate(timeout=60)[1] == "" and other.returncode == 0
+
+
+def test_a_second_signal_ends_with_one_line(tmp_path, text_file):
+    """The first asks for a stop after the step, the second does not wait for it."""
+    before = "import os, signal\nfrom models.training.trainer import Trainer\n" + (
+        "def step(*_):\n    for _ in range(2):\n        os.kill(os.getpid(), signal.SIGINT)\nTrainer.step = step\n"
+    )
+    process = program("--corpus", text_file, "--out", tmp_path / "run", "--vocab-size", 280, before=before)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and errors.count("\n") == 1 and "Stopped at once" in errors
+
+
+def test_standard_output_that_takes_no_more_is_one_line(tmp_path, text_file):
+    with open("/dev/full", "w") as full:
+        options = ["--corpus", text_file, "--out", tmp_path / "run", "--vocab-size", 280, "--steps", 2]
+        process = program(*options, stdout=full)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1 and errors.count("\n") == 1 and "No space left" in errors
 
 
 def limit_file_size():
@@ -257,6 +286,10 @@ def test_a_corpus_that_cannot_be_used_is_one_line_and_exit_code_2(tmp_path, cont
         (["--context", "9"], "context of 9 tokens is more than the 8 of the preset tiny"),
         (["--dropout", "1"], "dropout rate must be at least 0 and below 1"),
         (["--resume"], "no training run to continue"),
+        (["--learning-rate", "1e300"], "learning_rate must be above 0 and below 3.4e+38, not 1e+300"),
+        (["--seed", str(1 << 63)], "seed must be at least 0 and below 2^63"),
+        (["--batch-size", str(10**12), "--device", "reference"], "There is not enough memory"),
+        (["--memory-budget", "9" * 400], "is no amount of memory"),
         (["--nonsense"], "unrecognized arguments"),
     ],
 )
@@ -271,6 +304,30 @@ def test_wrong_flags_are_one_line_and_exit_code_2(tmp_path, text_file, capsys, m
     errors = capsys.readouterr().err
     assert status == 2 and message in errors
     assert errors.startswith("gpt2_train.py: error: ") and errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["max_norm", "weight_decay", "final_learning_rate"])
+def test_settings_that_are_no_numbers_are_refused(name):
+    for value in (math.nan, math.inf, -1.0):
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            settings("corpus.txt", **{name: value})
+
+
+def test_files_of_something_else_are_not_overwritten(tmp_path, text_file):
+    """Such as a folder of data, whose files have names that those of a run have too."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text("mine")
+    with pytest.raises(FileExistsError, match="data holds files that are not a training run's"):
+        start(folder, text_file)
+    assert [path.read_text() for path in folder.iterdir()] == ["mine"]
+    (folder / "tokenizer.json").unlink()
+    (folder / ".notes").touch()
+    run = start(folder, text_file)
+    run.folder.release()
+    # It never came to a checkpoint, and may begin again.
+    start(folder, text_file, steps=2).train()
+    assert (folder / ".notes").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, text_file):

@@ -68,4 +68,5 @@ def trainer(text, vocab_size=280, **given):
 def program(*arguments, before="", **options):
     """The example as a process, which does what ``before`` says first."""
     command = [sys.executable, "-c", before + PROGRAM, "--preset", "tiny", "--device", "reference", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=ROOT, **pipes | options)
