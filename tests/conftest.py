@@ -4,6 +4,7 @@ import tempfile
 
 import pytest
 
+import euler_ir as ei
 from euler_ir.threads import THREADS_VARIABLE
 from euler_ir.cache import FOLDER_VARIABLE
 
@@ -32,3 +33,19 @@ def pytest_configure(config):
 def backend(request):
     """The name of each backend that every machine has."""
     return request.param
+
+
+@pytest.fixture(scope="module")
+def compiled_once():
+    """Graphs of the same text are compiled once for all tests of a file: most runs of it are of one model."""
+    compiled, compile_graph = {}, ei.compile
+
+    def compile_once(graph, **options):
+        key = str(graph), *sorted(options.items())
+        if key not in compiled:
+            compiled[key] = compile_graph(graph, **options)
+        return compiled[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ei, "compile", compile_once)
+        yield

@@ -25,7 +25,7 @@ def micro_reference():
 
 
 @pytest.fixture
-def subject(micro_weights):
+def subject(micro_weights, compiled_once):
     """The GPT-2 of tests/data/gpt2_micro with single bytes as tokens."""
     config = json.loads((MICRO / "config.json").read_text())
     sizes = (config[name] for name in ("vocab_size", "n_positions", "n_layer", "n_head", "n_embd"))

@@ -11,10 +11,13 @@ from models.architectures import PRESETS
 from models.gpt2 import GPT2Config
 from models.interpretability.diary import Diary
 from models.interpretability.ngrams import NGrams
+from models.training import run as training_run
 from models.training.checkpoint import Checkpoint
 from models.training.metrics import read_metrics
 from models.training.pretraining import resume_pretraining, start_pretraining
 from models.training.settings import PRESET_SETTINGS, PretrainingSettings
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 TINY = GPT2Config(300, 8, layers=1, heads=2, width=8)
 TEXT = "To be, or not to be: that is the question.\n" * 60
@@ -29,6 +32,7 @@ def run(tmp_path, monkeypatch):
 def beginning(folder, patches):
     patches.setitem(PRESETS, "tiny", TINY)
     patches.setitem(PRESET_SETTINGS, "tiny", {"learning_rate": 1e-2})
+    patches.setattr(training_run, "draw_loss_curves", lambda *_: None)
     corpus = folder / "corpus.txt"
     corpus.write_text(TEXT)
     sizes = {"steps": 6, "batch_size": 2, "vocab_size": 280, "validate_every": 3}

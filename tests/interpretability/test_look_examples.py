@@ -19,6 +19,8 @@ from models.tokenizer.bpe import Tokenizer
 from models.training.checkpoint import Checkpoint
 from models.training.settings import PRESET_SETTINGS
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLAY = "To be, or not to be.\n\nROMEO:\nThat is the question!\n\nJULIET:\nIs it?\n\n" * 40
 WORD = "[bold]é[/bold] :smile:"

@@ -12,6 +12,8 @@ from models.interpretability.subject import look_graph
 from models.tokenizer.bpe import Tokenizer
 from models.tokenizer.characters import CharacterTokenizer
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 TEXT = "the theme then: they thought\n\nTHE\n\nTO:\n" * 20
 
 

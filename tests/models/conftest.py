@@ -7,7 +7,6 @@ from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 
 from training_runs import TINY
 
-import euler_ir as ei
 from models.architectures import PRESETS
 from models.tokenizer.bpe import Tokenizer
 from models.training import pretraining, run
@@ -42,22 +41,6 @@ def corpus():
 @pytest.fixture(scope="session")
 def small_tokenizer(corpus):
     return Tokenizer.train(corpus[:100_000], 512)
-
-
-@pytest.fixture(scope="module")
-def compiled_once():
-    """Graphs of the same text are compiled once for all tests of a file: most runs of it are of one model."""
-    compiled, compile_graph = {}, ei.compile
-
-    def compile_once(graph, **options):
-        key = str(graph), *sorted(options.items())
-        if key not in compiled:
-            compiled[key] = compile_graph(graph, **options)
-        return compiled[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ei, "compile", compile_once)
-        yield
 
 
 @pytest.fixture

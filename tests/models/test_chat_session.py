@@ -14,6 +14,8 @@ from models.gpt2 import GPT2Config
 from models.language_model import evaluation_graph
 from models.tokenizer.bpe import Tokenizer
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 TOKENIZER = Tokenizer([], ["<|endoftext|>", *CHAT_TOKENS])
 USER, ASSISTANT, SYSTEM, END = (TOKENIZER.special_tokens[token] for token in CHAT_TOKENS)
 CONFIG = GPT2Config(TOKENIZER.vocab_size, 96, layers=2, heads=2, width=16)

@@ -11,6 +11,8 @@ from models.gpt2 import GPT2Config
 from models.language_model import evaluation_graph
 from models.tokenizer.bpe import Tokenizer
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 
 def sampler(backend, tokenizer, vocab_size, context=8):
     config = GPT2Config(vocab_size, context, layers=1, heads=2, width=8)
