@@ -43,13 +43,16 @@ def _for_each_query(shared, groups):
 def attention_probabilities(subject, ids):
     """{path of the attention: f32[heads, T, T]}: how much each token (row) takes from each one before it (column).
 
-    `ids` may also be integer [batch, T], and the arrays are then [batch, heads, T, T].
+    `ids` may also be integer [batch, T], and the arrays are then [batch, heads, T, T]. Raises ValueError for a model
+    without attention.
     """
     tokens = np.atleast_2d(np.asarray(ids, np.int32))
     sequence = RecordedAttention(tokens.shape[1])
     graph = subject.graph(tokens.shape[1], len(tokens), sequence)
     with graph:
         names = {path: probabilities.name for path, probabilities in sequence.probabilities.items()}
+    if not names:
+        raise ValueError("The model has no attention.")
     found = subject.compile(ei.read_values(graph, names, stop=True))(tokens=tokens)
     check_finite(np.stack(list(found.values())))
     return found if np.ndim(ids) == 2 else {path: array[0] for path, array in found.items()}

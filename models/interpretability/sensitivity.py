@@ -118,20 +118,21 @@ def _gradient_graph(subject, length):
     """
     graph = _loss_graph(subject, length)
     attentions = attention_results(graph)
-    shape = (len(attentions), attentions[0].shape[1])
+    shape = (len(attentions), max((value.shape[1] for value in attentions), default=0))
+
+    def gates_of(graph):
+        return graph.input("gates", shape, ei.f64) if graph.leaf("gates") is None else graph.leaf("gates")
 
     def gated(layer):
         def multiplied(mixed):
-            gates = mixed.graph.leaf("gates")
-            gates = mixed.graph.input("gates", shape, ei.f64) if gates is None else gates
-            return mixed * gates[layer].reshape(1, shape[1], 1, 1).cast(mixed.dtype)
+            return mixed * gates_of(mixed.graph)[layer].reshape(1, shape[1], 1, 1).cast(mixed.dtype)
 
         return multiplied
 
     graph = ei.replace_values(graph, {value.name: gated(layer) for layer, value in enumerate(attentions)})
     with graph:
         gradients = optim.gradients(graph.outputs["loss"])
-        gates = graph.leaf("gates")
+        gates = gates_of(graph)
         gradients[gates] = ei.gradient(graph.outputs["loss"], [gates])[0]
         for leaf, gradient in gradients.items():
             wide = gradient.cast(ei.f64)

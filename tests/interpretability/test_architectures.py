@@ -1,10 +1,16 @@
 """Another architecture is looked into by the same code: NanoEuler, with RMS norms, grouped queries and no biases."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
 import euler_ir as ei
-from models.interpretability.attention import RecordedAttention
+from euler_ir import nn
+from models.generation.sampler import Sampler
+from models.generation.sampling import Sampling
+from models.interpretability.attention import RecordedAttention, attention_probabilities
 from models.interpretability.attribution import integrated_gradients
 from models.interpretability.direct import direct_logit_attribution
 from models.interpretability.lens import lens
@@ -12,7 +18,7 @@ from models.interpretability.sensitivity import scaling_slope, sensitivity
 from models.interpretability.structure import residual_stream
 from models.interpretability.subject import Subject, as_tokens
 from models.interpretability.trace import trace
-from models.language_model import evaluation_graph
+from models.language_model import LanguageModel, evaluation_graph
 from models.nanoeuler import NanoEulerConfig
 from models.tokenizer.bpe import Tokenizer
 
@@ -89,3 +95,57 @@ def test_integrated_gradients_where_the_way_begins_steeply(subject):
     assert abs(found.error) <= 1e-3 * abs(found.value - found.baseline_value) and found.points > 64
     zeros = logits(subject, np.zeros(24))
     assert found.baseline_value == pytest.approx(zeros[17] - np.log(np.exp(zeros).sum()), abs=1e-5)
+
+
+@dataclass(frozen=True)
+class WordByWordConfig:
+    """One's own architecture, of what all code here asks of a config."""
+
+    vocab_size: int
+    context: int
+    layers: int
+    width: int
+    dropout: float = 0.0
+    architecture: ClassVar[str] = "word_by_word"
+    title: ClassVar[str] = "Word by word"
+
+    def build(self):
+        return WordByWord(self)
+
+    def next_token_only(self):
+        return self
+
+
+class WordByWord(LanguageModel):
+    """No attention: what follows a token depends on it alone."""
+
+    def __init__(self, config):
+        self.embedding = nn.Embedding(config.vocab_size, config.width, ei.initializers.Normal(1.0))
+        self.blocks = nn.ModuleList(nn.Linear(config.width, config.width) for _ in range(config.layers))
+        self.head = nn.Linear(config.width, config.vocab_size)
+
+    def forward(self, tokens, sequence, randomness=()):
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = x + ei.tanh(block(x))
+        return x
+
+    def logits(self, features):
+        return self.head(features)
+
+
+def test_a_model_without_attention():
+    config = WordByWordConfig(257, 16, layers=2, width=8)
+    state = ei.initial_state(evaluation_graph(config, 1, 8))
+    subject = Subject(config, state, Tokenizer([]))
+    found = sensitivity(subject, [TEXT])
+    assert found.attentions == () and found.head_gradient.shape == (0, 0)
+    assert found.row(found.gradient)[3] == pytest.approx(scaling_slope(subject, [TEXT]), rel=1e-3)
+    with pytest.raises(ValueError, match="The model has no attention"):
+        attention_probabilities(subject, TEXT)
+    sampler = Sampler(config, state, Tokenizer([]))
+    x = state["embedding.weight"][TEXT[-1]].astype(np.float64)
+    for layer in (0, 1):
+        x = x + np.tanh(x @ state[f"blocks.{layer}.weight"] + state[f"blocks.{layer}.bias"])
+    likeliest = (x @ state["head.weight"] + state["head.bias"]).argmax()
+    assert list(sampler.tokens(TEXT, 1, Sampling(temperature=0))) == [likeliest]
