@@ -91,6 +91,18 @@ def test_training_stays_inside_of_its_arrays(monkeypatch, before):
         assert list(map(tuple, merges.tolist())) == learn_merges(words, limit)
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_a_merge_in_all_words_with_ever_new_neighbours_has_room(monkeypatch, before):
+    """The first merge adds as many pairs as there were, and visits each word."""
+    monkeypatch.setattr(merging, "np", GuardedNumpy(before))
+    monkeypatch.setattr(merging, "FIRST_SLOTS", 1 << 9)
+    words = {bytes([byte]) + b"ab" + bytes([byte]): 1 for byte in range(120, 247)}
+    joined = guarded_text(b"".join(words), before)
+    ends, counts = np.arange(4, 4 * len(words) + 1, 4), np.ones(len(words), np.int64)
+    merges = merging.learn_merges(joined, ends, counts, 50, np.array(ID_FROM_BYTE))[0]
+    assert list(map(tuple, merges.tolist())) == learn_merges(words, 50)
+
+
 @pytest.mark.parametrize("unit", ["a", "ab", "acgt"])
 def test_steps_of_the_queue_grow_in_proportion_to_a_piece(monkeypatch, gpt2, unit):
     """Each step takes one candidate from a heap, so n of them are n log n comparisons."""
