@@ -256,6 +256,8 @@ class Expressions:
         if type(operator) not in _COMPARISONS:
             raise self._fail(node, f"a native function has no comparison {type(operator).__name__}")
         common = self._common(node, left, right)
+        if common == u64 and any(isinstance(value, int) and value < 0 for value in (left, right)):
+            raise self._fail(node, "a u64 is compared with a number below 0")
         predicate = _COMPARISONS[type(operator)]
         if predicate not in ("eq", "ne"):
             predicate = ("s" if common.signed else "u") + predicate

@@ -15,7 +15,6 @@ from models.tokenizer.unicode_classes import SPACE, class_table
 
 BLOCK_BYTES = 1 << 22
 SHORTEST_SEARCH = 1 << 10
-LONGEST_SPACE = 3
 
 
 def encode_file(tokenizer, sources, destination, *, separator=None, allowed_special=(), disallowed_special="all"):
@@ -90,7 +89,7 @@ def text_blocks(file, special_tokens=()):
             del data[:cut]
             searched = 0
         else:
-            searched = max(0, end - LONGEST_SPACE)
+            searched = max(0, end)
     yield bytes(data)
 
 

@@ -362,6 +362,10 @@ def pointer_as_number(memory: read_only(u8)) -> i64:
     return memory
 
 
+def below_nothing(a: u64) -> bool:
+    return a > -1
+
+
 def some_ways(a: i64) -> i64:
     if a == 1:
         late = 5
@@ -462,6 +466,7 @@ def calls_namesakes(a: i64) -> i64:
         (gains_rights, r"read_only\(u8\) does not become pointer\(u8\)", "pointer(u8)(memory)[0] = 1"),
         (tries, "has no try statement", "try:"),
         (too_large, "9223372036854775808 does not fit i64", "return 1 << 63"),
+        (below_nothing, "a u64 is compared with a number below 0", "return a > -1"),
         (some_ways, "late has no value on some way to this line", "return late"),
         (first_way_out, "late has no value on some way to this line", "return late"),
         (second_way_out, "late has no value on some way to this line", "return late"),
