@@ -19,6 +19,8 @@ from models.gpt2 import GPT2Config
 from models.language_model import accumulation_graphs, train_graph
 from models.tokenizer.bpe import Tokenizer
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 BYTES = Tokenizer([], ["<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>"])
 USER, ASSISTANT, END = 257, 258, 260
 CONFIG = GPT2Config(BYTES.vocab_size, 16, layers=1, heads=2, width=8)
