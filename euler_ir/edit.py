@@ -52,6 +52,8 @@ def read_values(graph: Graph, names: Iterable[str] | Mapping[str, str], stop: bo
     With ``stop`` they are its only outputs, nothing is updated, and what they do not need is not there, inputs
     included. Raises GraphError for a name that is not in the graph, or that another value has as an output.
     """
+    if isinstance(names, str):
+        raise GraphError(f"read_values takes a list of names, not {names!r} alone", hint=f"write [{names!r}]")
     called = names if isinstance(names, Mapping) else {name: name for name in names}
     wanted = {output: graph.value(name) for output, name in called.items()}
     needed = set(graph.needed(wanted.values()) if stop else graph.ops)

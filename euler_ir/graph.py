@@ -342,8 +342,11 @@ class Graph:
             for value in op.results:
                 if value.name == name:
                     return value
-        names = [value.name for op in self.ops for value in op.results]
-        raise GraphError(f"graph {self.name!r} has no value {name!r}", hint=did_you_mean(str(name), names))
+        if name in self.outputs:
+            hint = f"the output of that name is the value {self.outputs[name].name}"
+        else:
+            hint = did_you_mean(str(name), [value.name for op in self.ops for value in op.results])
+        raise GraphError(f"graph {self.name!r} has no value {name!r}", hint=hint)
 
     def leaves(self, kind: str) -> list[Value]:
         """The values of all ``kind`` ('input', 'parameter' or 'state') ops, in order."""

@@ -128,6 +128,10 @@ def test_what_cannot_replace_is_said(replacements, message):
 def test_what_cannot_be_read_is_said():
     with pytest.raises(ei.GraphError, match="no value 'hiden.tanh'"):
         ei.read_values(layer(), ["hiden.tanh"])
+    with pytest.raises(ei.GraphError, match=r"(?s)a list of names.*write \['hidden.tanh'\]"):
+        ei.read_values(layer(), "hidden.tanh")
+    with pytest.raises(ei.GraphError, match="(?s)no value 'total'.*the output of that name is the value"):
+        ei.read_values(layer(), ["total"])
     with ei.Graph() as graph:
         x = ei.input("x", ())
         ei.output(x=-x)
