@@ -26,7 +26,7 @@ def main(arguments=None):
     parser.add_argument("first")
     parser.add_argument("second")
     parser.add_argument("--corpus", default=str(SHAKESPEARE), help="text whose last tenth is predicted")
-    parser.add_argument("--characters", type=positive, default=20_000, help="of it, from its start (default: %(default)s)")
+    parser.add_argument("--characters", type=positive, default=20_000, help="of its start (default: %(default)s)")
     parser.add_argument("--prompt", default="\n\nKING", help="text to continue (default: %(default)r)")
     parser.add_argument("--top", type=positive, default=10, help="rows of each table (default: %(default)s)")
     parser.add_argument("--html", metavar="FILE", help="also write what is shown as one HTML page")

@@ -38,7 +38,7 @@ def main(arguments=None):
     parser.add_argument("--presets", nargs="+", choices=PRESETS, default=SIZES, metavar="PRESET", help="sizes to train")
     parser.add_argument("--steps", type=positive, default=1500, help="of each run (default: %(default)s)")
     parser.add_argument("--batch-size", type=positive, default=16, help="windows a step (default: %(default)s)")
-    parser.add_argument("--sample-tokens", type=positive, default=300, help="drawn at each measure (default: %(default)s)")
+    parser.add_argument("--sample-tokens", type=positive, default=300, help="drawn each time (default: %(default)s)")
     parser.add_argument("--html", metavar="FILE", help="also write the table as one HTML page")
     parser.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
     parser.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")

@@ -81,7 +81,7 @@ def model_for(config, context):
 
 
 def dropout_inputs(config, training):
-    """The `randomness` of a model in the current graph: inputs `seed` and `draw`, i64[], where it is to drop anything."""
+    """The `randomness` of a model in the current graph: inputs `seed` and `draw`, i64[], where it drops anything."""
     if not (training and config.dropout):
         return ()
     return ei.input("seed", (), ei.i64), ei.input("draw", (), ei.i64)

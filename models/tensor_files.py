@@ -33,7 +33,7 @@ def read_config(path):
 
 
 def check_layers(layers, tensors, path):
-    """Raise ValueError where `tensors` are fewer than `layers`: before anything is made for so many, whatever it says."""
+    """Raise ValueError where `tensors` are fewer than `layers`: before anything is made for each of them."""
     if layers > len(tensors):
         raise ValueError(f"{path} holds {len(tensors)} tensors, too few for the {layers} layers of its {CONFIG}.")
 
@@ -96,7 +96,7 @@ def _tensors_of(file, prefix, ignored, seen):
                     continue
                 dtype = tensors.get_slice(full_name).get_dtype()
                 if dtype not in FLOATS:
-                    raise ValueError(f"{file}: {full_name} is of type {dtype}; weights are read from {', '.join(FLOATS)}.")
+                    raise ValueError(f"{file}: {full_name} is of type {dtype}; weights are read from " + ", ".join(FLOATS) + ".")
                 yield name, tensors.get_tensor(full_name).astype(np.float32, copy=False)
     except safetensors.SafetensorError as error:
         raise ValueError(f"{file} is not a safetensors file, or is damaged: {error}.") from None
