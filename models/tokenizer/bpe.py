@@ -161,9 +161,7 @@ class StreamDecoder:
 
     def finish(self):
         """What is left: U+FFFD for a character cut short, else nothing. The decoder can then start afresh."""
-        rest = self._utf8.decode(b"", final=True)
-        self._utf8.reset()
-        return rest
+        return self._utf8.decode(b"", final=True)
 
 
 def apply_merges(symbols, merges):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 
 import pytest
 
@@ -130,3 +131,18 @@ def test_two_files_are_kept_when_one_cannot_be_written(tmp_path, monkeypatch, sm
     with pytest.raises(OSError, match="No space left"):
         save_tokenizer(Tokenizer([]), tmp_path, "gpt2")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_full_disk_keeps_both_files(tmp_path, small_tokenizer):
+    files = [tmp_path / name for name in gpt2_files.NAMES[0]]
+    for file in files:
+        file.write_text("old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # There is room for the merges, not for the ids, which wait in a buffer.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            gpt2_files.write(small_tokenizer, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [file.read_text() for file in files] == ["old", "old"]
