@@ -29,15 +29,15 @@ train: .venv/installed
 # What was learned by heart is in the latest checkpoint; the best one, by the loss of new answers, is from before that.
 sft: .venv/installed
 	@test -e '$(OUT)/best.safetensors' || { echo 'There is no $(OUT)/best.safetensors yet. Run: make train$(SAME_OUT)'; exit 2; }
-	.venv/bin/python examples/gpt2_sft.py '$(OUT)/best.safetensors' --out '$(SFT)' \
-	  $(if $(wildcard $(SFT)/latest.safetensors),--resume) $(ARGS)
+	.venv/bin/python examples/gpt2_sft.py --out '$(SFT)' \
+	  $(if $(wildcard $(SFT)/latest.safetensors),--resume,'$(OUT)/best.safetensors') $(ARGS)
 
 dpo: .venv/installed
 	@test -e '$(SFT)/latest.safetensors' || { echo 'There is no $(SFT)/latest.safetensors yet. Run: make sft$(SAME_OUT)'; exit 2; }
 	@test -e '$(SFT)/preferences.jsonl' || \
 	  .venv/bin/python examples/make_preferences.py '$(SFT)/train.jsonl' --out '$(SFT)/preferences.jsonl'
-	.venv/bin/python examples/gpt2_dpo.py '$(SFT)/latest.safetensors' --out '$(DPO)' \
-	  $(if $(wildcard $(DPO)/latest.safetensors),--resume,--pairs '$(SFT)/preferences.jsonl' --sft-weight 1) $(ARGS)
+	.venv/bin/python examples/gpt2_dpo.py --out '$(DPO)' \
+	  $(if $(wildcard $(DPO)/latest.safetensors),--resume,'$(SFT)/latest.safetensors' --pairs '$(SFT)/preferences.jsonl' --sft-weight 1) $(ARGS)
 
 chat: .venv/installed
 	@test -e '$(SFT)/latest.safetensors' || $(MAKE) sft ARGS=

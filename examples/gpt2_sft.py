@@ -32,6 +32,8 @@ def parse_arguments(arguments):
     parser.add_argument("--show", type=positive, metavar="N", help="print N conversations, what is learned marked")
     parser.add_common(FineTuningSettings, "out/gpt2-sft", "2e-3 for small models, less for wide ones")
     options = parser.parse_args(arguments)
+    if options.model is not None and options.resume:
+        parser.error("argument model: a run that is continued has its own; leave it out")
     if options.model is None and not options.resume:
         parser.error("the following argument is required: model, the checkpoint to start from")
     return options

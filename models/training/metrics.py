@@ -34,8 +34,12 @@ class MetricsFile:
         self.close()
 
     def append(self, record):
-        self._file.write(_line(record))
-        self._file.flush()
+        """Add a record. Raises OSError that names the log."""
+        try:
+            self._file.write(_line(record))
+            self._file.flush()
+        except OSError as error:
+            raise type(error)(error.errno, error.strerror, self._file.name) from None
 
     def flush_to_disk(self):
         """Make what was appended survive a power failure."""

@@ -1,6 +1,6 @@
 """All that decides what a training run computes."""
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 
 import numpy as np
 
@@ -87,12 +87,16 @@ class Settings:
         Raises ValueError when they are of another kind of training.
         """
         known = {field.name for field in fields(cls)}
-        if unknown := document.keys() - known:
-            raise ValueError(
-                f"The run is one of another kind of training: it has the setting {sorted(unknown)[0]}. "
-                "Continue it with the program that began it."
-            )
-        return cls(**document | {"betas": tuple(document["betas"])})
+        needed = {field.name for field in fields(cls) if field.default is MISSING}
+        if unknown := sorted(document.keys() - known):
+            found = f"it has the setting {unknown[0]}"
+        elif missing := sorted(needed - document.keys()):
+            found = f"it has no setting {missing[0]}"
+        else:
+            return cls(**document | {"betas": tuple(document.get("betas", cls.betas))})
+        raise ValueError(
+            f"The run is one of another kind of training: {found}. Continue it with the program that began it."
+        )
 
     @property
     def tokens_per_step(self):
