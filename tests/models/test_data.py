@@ -108,6 +108,7 @@ def test_unsound_token_files_are_refused(tmp_path, small_tokenizer, gpt2):
         (sound[:-1], "100 tokens in 264 bytes but has 263"),
         (sound + b"\0\0", "cut short"),
         (sound[:8] + struct.pack("<I", 9) + sound[12:], "version 9"),
+        (sound[:12] + struct.pack("<IQ", 4, 50) + sound[24:], "another tokenizer"),
         (sound[:-2] + struct.pack("<H", 512), "token id 512, but the vocabulary has 512 ids"),
     ):
         path.write_bytes(content)
