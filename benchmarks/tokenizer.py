@@ -114,7 +114,7 @@ def _training_table(result):
         for peer, one in result["peers"].items()
     ]
     columns = ("peer", "s", "times euler_ir's", "MB/s", "peak MiB", "of it before, with the text, MiB")
-    title = f"Learning {VOCABULARY} ids from {result['bytes'] / 1e6:.0f} MB"
+    title = f"Learning {VOCABULARY} ids from {result['bytes'] / 1e6:.3g} MB"
     return Table(title, columns, tuple(rows), f"The same merges. The text: {result['corpus']}.")
 
 
@@ -131,14 +131,14 @@ def _encoding_table(result):
         for peer, one in result["peers"].items()
     ]
     columns = ("peer", "ms", "times euler_ir's", "MB/s", "again MB/s", "again, times euler_ir's")
-    title = f"Encoding {result['bytes'] / 1e6:.0f} MB on one thread, with {VOCABULARY} ids"
+    title = f"Encoding {result['bytes'] / 1e6:.3g} MB on one thread, with {VOCABULARY} ids"
     note = "The same ids. Again: with what the tokenizer remembers of the first time."
     return Table(title, columns, tuple(rows), note)
 
 
 def _files_table(result):
     rows = [(name, spread(one["ms"]), _rate(result, one)) for name, one in result["peers"].items()]
-    return Table(f"A file of {result['bytes'] / 1e6:.0f} MB to a token file", ("euler_ir", "ms", "MB/s"), tuple(rows))
+    return Table(f"A file of {result['bytes'] / 1e6:.3g} MB to a token file", ("euler_ir", "ms", "MB/s"), tuple(rows))
 
 
 _TABLES = {"train": _training_table, "encode": _encoding_table, "files": _files_table}

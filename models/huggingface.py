@@ -10,6 +10,7 @@ from models.config_fields import checked_fields
 from models.gpt2 import GPT2Config
 from models.named_tensors import check_tensors
 from models.tensor_files import CONFIG, check_layers, read_config, read_tensors, write_json, write_tensors
+from models.tokenizer.bpe import Tokenizer
 from models.tokenizer.formats import load_tokenizer, save_tokenizer
 from models.tokenizer.special_tokens import END_OF_TEXT
 from models.training.checkpoint import Checkpoint
@@ -84,6 +85,8 @@ def write_gpt2(folder, config, arrays, tokenizer=None, shard_bytes=5 * 10**9):
     folder = Path(folder)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise FileExistsError(f"{folder} is there already and not empty. Choose another folder.")
+    if tokenizer and not isinstance(tokenizer, Tokenizer):
+        raise ValueError("transformers reads no tokenizer but byte-level BPE. Leave it out: --without-tokenizer.")
     tensors = {}
     for name, parameter in replace(config, biases=True).build().named_parameters():
         absent = name.endswith(".bias") and not config.biases

@@ -240,6 +240,8 @@ def test_a_run_of_another_kind_is_not_continued(model, dialogue, tmp_path, capsy
     assert "has the setting conversations" in capsys.readouterr().err
     assert program("gpt2_dpo.py")(["--out", str(tmp_path / "sft"), "--resume", "--beta", "1"]) == 2
     assert "another kind of training, without --beta" in capsys.readouterr().err
+    assert program("gpt2_train.py")(["--out", str(tmp_path / "sft"), "--resume"]) == 2
+    assert "one of another kind of training" in capsys.readouterr().err
     model.save(tmp_path / "sft" / "latest.safetensors")  # as gpt2_convert.py writes them
     assert program("gpt2_sft.py")(["--out", str(tmp_path / "sft"), "--resume"]) == 2
     assert "it has no setting conversations" in capsys.readouterr().err

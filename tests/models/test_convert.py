@@ -87,13 +87,14 @@ def test_what_cannot_be_converted_is_one_line(checkpoint_file, tmp_path, capsys)
         (["import", micro, tmp_path / "a"], "the one that belongs to the model: --tokenizer."),
         (["import", micro, tmp_path / "a", "--tokenizer", FOLDER], "1024 ids, the model in"),
         (["export", FOLDER / "tokenizer.json", tmp_path / "a"], "is not a checkpoint"),
-        (["export", of_characters, tmp_path / "a"], "holds byte-level BPE only"),
+        (["export", of_characters, tmp_path / "b"], "Leave it out: --without-tokenizer."),
         (["export", checkpoint_file, FOLDER], "not empty"),
     ):
         assert gpt2_convert.main(list(map(str, arguments))) == 2
         error = capsys.readouterr().err
         assert message in error and error.count("\n") == 1, (arguments, error)
-    assert gpt2_convert.main(["export", str(of_characters), str(tmp_path / "a"), "--without-tokenizer"]) == 0
+    assert not (tmp_path / "b").exists()
+    assert gpt2_convert.main(["export", str(of_characters), str(tmp_path / "b"), "--without-tokenizer"]) == 0
     with pytest.raises(SystemExit) as stopped:
         gpt2_convert.main([])
     assert stopped.value.code == 2
