@@ -79,6 +79,7 @@ def test_a_tiny_model_learns_answers_and_where_they_end(model, dialogue, tmp_pat
         question: (answer, True) for question, answer in ANSWERS.items()
     }
     assert answers.answer(conversation("ab", "")[:1], 1) == ("x", False)
+    assert answers.measure([conversation("ab", "x")], 1) == {"ended": 0, "exact_match": 0}, "right, but it does not end"
     long = conversation("a" * 27, "")[:1]  # 30 ids of 32
     assert len(answers.answer(long, 100)[0]) <= 2 and len(answers.answer(conversation("a" * 99, "")[:1], 100)[0]) <= 1
     wrong = [conversation("ab", "x"), conversation("cd", "y")]

@@ -28,6 +28,23 @@ def test_a_link_and_permissions_stay(tmp_path):
     assert stat.S_IMODE(file.stat().st_mode) == 0o640 and sorted(tmp_path.iterdir()) == [file, link]
 
 
+def test_a_file_and_its_name_survive_a_power_failure(tmp_path, monkeypatch):
+    flushed, fsync, replace = [], os.fsync, os.replace
+
+    def flush(descriptor):
+        flushed.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        fsync(descriptor)
+
+    def rename(*paths):
+        flushed.append("renamed")
+        replace(*paths)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    monkeypatch.setattr(os, "replace", rename)
+    write(tmp_path / "file", b"content")
+    assert flushed == [False, "renamed", True]
+
+
 def test_only_a_regular_file_is_replaced(tmp_path):
     pipe, link = tmp_path / "pipe", tmp_path / "full"
     os.mkfifo(pipe)

@@ -142,6 +142,12 @@ def test_a_run_that_leaves_out_every_step_gives_up(tmp_path, text_file, monkeypa
         run.train()
 
 
+def test_only_steps_in_a_row_are_counted(tmp_path, text_file, monkeypatch):
+    run = start(tmp_path / "run", text_file, on_nonfinite="skip", steps=22, validate_every=22)
+    spoil(run, {*range(1, 10), *range(11, 20)}, monkeypatch)
+    assert run.train() is None and run.trainer.state["optim.step"] == 4
+
+
 def test_what_is_not_finite_is_never_saved(tmp_path, text_file, monkeypatch):
     """A moment can be spoiled without a trace in loss and gradient until the step after."""
     run = start(tmp_path / "run", text_file)
