@@ -3,7 +3,8 @@
 A residual block, x + f(x), is one explicit Euler step of size 1 of dx/dt = f(x) (E, 2017,
 doi:10.1007/s40304-017-0103-z). GPT-2 takes two such steps a layer, one along what attention adds and one along what the
 MLP adds: a Lie-Trotter splitting (Lu et al., arXiv:1906.02762). Here the size of the steps, the method that takes them,
-and how many layers in a row share one block are options. Nothing makes the fields that training finds smooth in depth: a transformer is not a neural ODE.
+and how many layers in a row share one block are options. Nothing makes the fields that training finds smooth in depth:
+a transformer is not a neural ODE.
 """
 
 from collections import Counter

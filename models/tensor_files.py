@@ -96,7 +96,8 @@ def _tensors_of(file, prefix, ignored, seen):
                     continue
                 dtype = tensors.get_slice(full_name).get_dtype()
                 if dtype not in FLOATS:
-                    raise ValueError(f"{file}: {full_name} is of type {dtype}; weights are read from " + ", ".join(FLOATS) + ".")
+                    known = ", ".join(FLOATS)
+                    raise ValueError(f"{file}: {full_name} is of type {dtype}; weights are read from {known}.")
                 yield name, tensors.get_tensor(full_name).astype(np.float32, copy=False)
     except safetensors.SafetensorError as error:
         raise ValueError(f"{file} is not a safetensors file, or is damaged: {error}.") from None
