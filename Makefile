@@ -8,7 +8,7 @@
 # make fuzz           random graphs through every way to run one, for MINUTES; what fails is kept in tests/corpus
 # make faults         plants each seeded fault in a process of its own: which test kills it
 # make check          the table of gradients against finite differences
-# make benchmarks     all tables beside torch, kept in docs/benchmarks, and their page; a quarter of an hour, best alone
+# make benchmarks     all tables beside their peers, kept in docs/benchmarks, and their page; half an hour, best alone
 
 PYTHON ?= python3
 OUT ?= out/gpt2-nano
@@ -63,7 +63,7 @@ check: .venv/installed
 	.venv/bin/python -m models.gradient_check
 
 benchmarks: .venv/installed-test
-	for table in train kernels infer compile memory; do \
+	for table in train kernels infer compile memory text tokenizer nanogpt; do \
 	  .venv/bin/python -m benchmarks $$table --json docs/benchmarks/$$table.json $(ARGS) || exit 1; \
 	done
 	.venv/bin/python -m benchmarks page
