@@ -75,10 +75,12 @@ def operand_count_fault(definition: OpDefinition, count: int) -> str | None:
     wanted = len(definition.operand_names)
     if definition.family != "leaf" and not wanted:
         return None if count else f"{definition.name} needs at least one operand"
-    if count == wanted:
+    least = wanted - definition.optional
+    if least <= count <= wanted:
         return None
+    takes = f"{least} to {wanted}" if definition.optional else f"{wanted}"
     names = f" ({', '.join(definition.operand_names)})" if wanted else ""
-    return f"{definition.name} takes {wanted} operand{'' if wanted == 1 else 's'}{names}, not {count}"
+    return f"{definition.name} takes {takes} operand{'' if wanted == 1 else 's'}{names}, not {count}"
 
 
 def attribute_faults(definition: OpDefinition, attributes) -> Iterator[str]:

@@ -13,11 +13,15 @@ def attention(step: AttentionStep, operands: list[np.ndarray], results: list[np.
         (_forward if step.operator == "attention" else _gradient)(step, operands, results)
 
 
-def _scores(step: AttentionStep, query: np.ndarray, key: np.ndarray) -> np.ndarray:
+def _scores(
+    step: AttentionStep, query: np.ndarray, key: np.ndarray, visible_from: np.ndarray | None = None
+) -> np.ndarray:
     scores = np.matmul(query, np.swapaxes(key, -1, -2)) * query.dtype.type(step.scale)
     if step.causal:
         seen = np.arange(step.keys) <= np.arange(step.queries)[:, None] + (step.keys - step.queries)
         scores = np.where(seen, scores, query.dtype.type(-np.inf))
+    if visible_from is not None:
+        scores = np.where(np.arange(step.keys) >= visible_from, scores, query.dtype.type(-np.inf))
     return scores
 
 
@@ -27,9 +31,9 @@ def _finite(top: np.ndarray) -> np.ndarray:
 
 
 def _forward(step: AttentionStep, operands: list[np.ndarray], results: list[np.ndarray]) -> None:
-    query, key, value = operands
+    query, key, value, *visible_from = operands
     output, logsumexp = results
-    scores = _scores(step, query, key)
+    scores = _scores(step, query, key, *visible_from)
     top = _finite(scores.max(axis=-1, keepdims=True))
     grown = np.exp(scores - top)
     total = grown.sum(axis=-1, keepdims=True)
@@ -38,8 +42,8 @@ def _forward(step: AttentionStep, operands: list[np.ndarray], results: list[np.n
 
 
 def _gradient(step: AttentionStep, operands: list[np.ndarray], results: list[np.ndarray]) -> None:
-    query, key, value, logsumexp, d_output, delta = operands
-    weights = np.exp(_scores(step, query, key) - _finite(logsumexp))
+    query, key, value, logsumexp, d_output, delta, *visible_from = operands
+    weights = np.exp(_scores(step, query, key, *visible_from) - _finite(logsumexp))
     by_scores = weights * (np.matmul(d_output, np.swapaxes(value, -1, -2)) - delta) * query.dtype.type(step.scale)
     d_query, d_key, d_value = results
     d_query[...] = np.matmul(by_scores, key)

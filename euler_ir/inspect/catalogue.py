@@ -107,11 +107,19 @@ def operators() -> list[OperatorEntry]:
     return [_operator_entry(definition) for definition in OPS.values()]
 
 
+def _operands(definition: OpDefinition) -> tuple[str, ...]:
+    """Its operands' names, in brackets those that may be left out."""
+    if not definition.operand_names:
+        return () if definition.family == "leaf" else ("operands...",)
+    needed = len(definition.operand_names) - definition.optional
+    return (*definition.operand_names[:needed], *(f"[{name}]" for name in definition.operand_names[needed:]))
+
+
 def _operator_entry(definition: OpDefinition) -> OperatorEntry:
     return OperatorEntry(
         definition.name,
         definition.family,
-        definition.operand_names or (() if definition.family == "leaf" else ("operands...",)),
+        _operands(definition),
         dict(definition.attributes),
         definition.vjp is not None,
         definition.decompose is not None,

@@ -18,6 +18,7 @@ from euler_ir.inspect.element import Element
 from euler_ir.inspect.find import location_record
 from euler_ir.loops.kernel import Load, Loop, Nest, Statement, Store
 from euler_ir.loops.solve import Solutions, Variable, solve
+from euler_ir.ops import OPS
 from euler_ir.passes.groups import Group
 from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MadeOperand, MatmulStep, PlannedView, Step
 from euler_ir.plan.work import work_of
@@ -309,7 +310,7 @@ class Trace:
 
     def _attention(self, common: dict, step: AttentionStep) -> Iterator[Touch]:
         backward = step.operator == "attention_gradient"
-        operands = ("query", "key", "value", *(("logsumexp", "d_output", "delta") if backward else ()))
+        operands = OPS[step.operator].operand_names
         results = ("d_query", "d_key", "d_value") if backward else ("output", "logsumexp")
         given, made = step.extents()
         sides = (operands, step.operands, given, "read"), (results, step.results, made, "written")

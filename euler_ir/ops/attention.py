@@ -6,6 +6,8 @@ A backend may pass over it.
 
 Keys and values may have fewer heads, on the axis before the last two: so many queries' heads in turn share one (grouped
 queries; Ainslie et al., arXiv:2305.13245). Here the queries of heads that share are rows of one matrix.
+
+``visible_from``, if given, is for each query the first key that it may see: texts that share a row stay apart.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from euler_ir.shapes import TensorType
 
 
 def _infer_attention(types, attributes):
-    query, key, value = types
+    query, key, value, *visible_from = types
     for label, other in (("key", key), ("value", value)):
         expect_dtype(other.dtype == query.dtype, f"attention: a query of {query.dtype} and a {label} of {other.dtype}")
         expect(
@@ -39,6 +41,9 @@ def _infer_attention(types, attributes):
     )
     expect(key.shape[:-2] == value.shape[:-2], f"attention: key {key.shape} and value {value.shape} differ in heads")
     expect(key.shape[-2] == value.shape[-2], f"attention: {key.shape[-2]} keys and {value.shape[-2]} values")
+    for each in visible_from:
+        expect_dtype(each.dtype == i64, f"attention: visible_from is of {each.dtype}, not i64")
+        expect(each.shape == query.shape[:-1], f"attention: visible_from is {each.shape}, not {query.shape[:-1]}")
     output = TensorType(query.dtype, query.shape[:-1] + value.shape[-1:])
     return output, TensorType(accumulation_dtype(query.dtype), query.shape[:-1])
 
@@ -52,7 +57,7 @@ def _shared(shape, key_shape):
     return (*key_shape[:heads], rows, *shape[heads + 1 :])
 
 
-def _evaluate_scores(attributes, query, key):
+def _evaluate_scores(attributes, query, key, visible_from=None):
     """Scaled scores in the accumulation type; -inf for keys that a query must not see."""
     count = query.shape[-2]
     query = query.reshape(_shared(query.shape, key.shape))
@@ -63,11 +68,14 @@ def _evaluate_scores(attributes, query, key):
         rows, keys = scores.shape[-2:]
         seen = np.arange(keys) <= np.arange(rows)[:, None] % max(count, 1) + (keys - count)
         scores = np.where(seen, scores, -np.inf).astype(wide)
+    if visible_from is not None:
+        seen = np.arange(scores.shape[-1]) >= visible_from.reshape(scores.shape[:-1])[..., None]
+        scores = np.where(seen, scores, -np.inf).astype(wide)
     return scores
 
 
-def _evaluate_attention(attributes, query, key, value):
-    scores = _evaluate_scores(attributes, query, key)
+def _evaluate_attention(attributes, query, key, value, visible_from=None):
+    scores = _evaluate_scores(attributes, query, key, visible_from)
     wide = scores.dtype
     if not scores.shape[-1]:
         top = np.full(scores.shape[:-1] + (1,), -np.inf, wide)
@@ -85,19 +93,24 @@ def _evaluate_attention(attributes, query, key, value):
     )
 
 
-def _scores(op):
+def _scores(op, visible_from=None):
     """Scaled scores in the accumulation type; -inf for keys that a query must not see."""
     query, key = op.operands[:2]
     wide, count = accumulation_dtype(query.dtype), query.shape[-2]
     query = T.reshape(query, _shared(query.shape, key.shape))
     scores = T.matmul(T.cast(query, wide), T.cast(key, wide), transpose_right=True) * op.attributes["scale"]
+    rows, keys = scores.shape[-2:]
+
+    def places(axis):
+        return scores.graph.emit("iota", (), axis=axis, shape=(rows, keys), dtype=i64)
+
     if op.attributes["causal"]:
-        rows, keys = scores.shape[-2:]
-        grid = dict(shape=scores.shape[-2:], dtype=i64)
-        row = scores.graph.emit("iota", (), axis=0, **grid)
+        row = places(0)
         row = row if rows == count else row % count
-        column = scores.graph.emit("iota", (), axis=1, **grid)
-        scores = T.where(column <= row + (keys - count), scores, float("-inf"))
+        scores = T.where(places(1) <= row + (keys - count), scores, float("-inf"))
+    if visible_from is not None:
+        by_row = T.reshape(visible_from, (*scores.shape[:-1], 1))
+        scores = T.where(T.greater_equal(places(1), by_row), scores, float("-inf"))
     return scores
 
 
@@ -112,7 +125,7 @@ def _as_results(op, values):
 
 
 def _decompose_attention(op):
-    scores = _scores(op)
+    scores = _scores(op, *op.operands[3:])
     axis = len(scores.shape) - 1
     if not scores.shape[-1]:
         return T.full_like(op.results[0], 0), T.full_like(op.results[1], float("-inf"))
@@ -133,7 +146,11 @@ def _vjp_attention(op, d_output, d_logsumexp):
         delta = T.sum(T.cast(d_output, wide) * T.cast(output, wide), len(output.shape) - 1)
     if d_logsumexp is not None:
         delta = delta - d_logsumexp
-    return output.graph.emit("attention_gradient", (*op.operands, logsumexp, d_output, delta), **op.attributes)
+    operands, visible_from = op.operands[:3], op.operands[3:]
+    found = output.graph.emit(
+        "attention_gradient", (*operands, logsumexp, d_output, delta, *visible_from), **op.attributes
+    )
+    return *found, *(None for _ in visible_from)
 
 
 define(
@@ -144,8 +161,10 @@ define(
     vjp=_vjp_attention,
     decompose=_decompose_attention,
     attributes={"causal": "bool", "scale": "float"},
-    operand_names=("query", "key", "value"),
-    doc="softmax(scale * query @ key.T) @ value, and the logsumexp of the scores; causal hides later keys",
+    operand_names=("query", "key", "value", "visible_from"),
+    optional=1,
+    doc="softmax(scale * query @ key.T) @ value, and the logsumexp of the scores; causal hides later keys, "
+    "visible_from those before it",
 )
 
 
@@ -153,8 +172,8 @@ define(
 
 
 def _infer_gradient(types, attributes):
-    query, key, value, logsumexp, d_output, delta = types
-    output, rows = _infer_attention((query, key, value), attributes)
+    query, key, value, logsumexp, d_output, delta, *visible_from = types
+    output, rows = _infer_attention((query, key, value, *visible_from), attributes)
     operands = ("logsumexp", logsumexp, rows), ("d_output", d_output, output), ("delta", delta, rows)
     for label, given, wanted in operands:
         message = f"attention_gradient: {label} is {given}, not {wanted}"
@@ -163,8 +182,8 @@ def _infer_gradient(types, attributes):
     return query, key, value
 
 
-def _evaluate_gradient(attributes, query, key, value, logsumexp, d_output, delta):
-    scores = _evaluate_scores(attributes, query, key)
+def _evaluate_gradient(attributes, query, key, value, logsumexp, d_output, delta, visible_from=None):
+    scores = _evaluate_scores(attributes, query, key, visible_from)
     wide, given = scores.dtype, query.shape
     query, logsumexp, d_output, delta = (
         each.reshape(_shared(each.shape, key.shape)) for each in (query, logsumexp, d_output, delta)
@@ -182,11 +201,11 @@ def _evaluate_gradient(attributes, query, key, value, logsumexp, d_output, delta
 
 def _gradient_parts(op):
     """The weights, what the loss gains by each weight more than by its row's mean, and operands in their type."""
-    query, key, value, logsumexp, d_output, delta = op.operands
+    query, key, value, logsumexp, d_output, delta, *visible_from = op.operands
     query, logsumexp, d_output, delta = (
         T.reshape(each, _shared(each.shape, key.shape)) for each in (query, logsumexp, d_output, delta)
     )
-    scores = _scores(op)
+    scores = _scores(op, *visible_from)
     weights, _ = _grown(scores, logsumexp)
     query, key, value, d_output = (T.cast(operand, scores.dtype) for operand in (query, key, value, d_output))
     along = spread(delta, scores, (len(scores.shape) - 1,))
@@ -227,7 +246,8 @@ def _vjp_gradient(op, *cotangents):
         T.matmul(weights, c) + T.matmul(of_by_weights, value),
         T.negative(T.sum(of_by_weights, axis)),
     )
-    return tuple(T.reshape(T.cast(value, operand.dtype), operand.shape) for value, operand in zip(found, op.operands))
+    by_operand = (T.reshape(T.cast(value, each.dtype), each.shape) for value, each in zip(found, op.operands))
+    return *by_operand, *(None for _ in op.operands[len(found) :])
 
 
 define(
@@ -238,6 +258,7 @@ define(
     vjp=_vjp_gradient,
     decompose=_decompose_gradient,
     attributes={"causal": "bool", "scale": "float"},
-    operand_names=("query", "key", "value", "logsumexp", "d_output", "delta"),
+    operand_names=("query", "key", "value", "logsumexp", "d_output", "delta", "visible_from"),
+    optional=1,
     doc="the gradients of attention by query, key and value, with the weights computed again",
 )

@@ -32,6 +32,7 @@ class OpDefinition:
     ``index_map(op, indices)`` says of a movement which operand elements a result element is: the first ``Source`` whose
     conditions hold, and one always does.
     ``doc`` says in one line what it means, of operands x and y where they have no better names.
+    The last ``optional`` of ``operand_names`` may be left out.
     ``attributes`` maps each attribute to one of ATTRIBUTE_KINDS. An ``is_expensive`` element costs several times what
     loading it does, so that it is kept rather than computed again.
     """
@@ -45,6 +46,7 @@ class OpDefinition:
     index_map: Callable | None = None
     attributes: Mapping[str, str] = field(default_factory=dict)
     operand_names: tuple[str, ...] = ()
+    optional: int = 0
     commutative: bool = False
     is_expensive: bool = False
     doc: str = ""

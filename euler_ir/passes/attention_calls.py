@@ -26,7 +26,10 @@ from euler_ir.passes.views import (
 
 OPERATORS = ("attention", "attention_gradient")
 
-_MATRICES = {"query": "md", "key": "nd", "value": "ne", "logsumexp": "m1", "d_output": "me", "delta": "m1"}
+_MATRICES = {
+    "query": "md", "key": "nd", "value": "ne", "logsumexp": "m1", "d_output": "me", "delta": "m1",
+    "visible_from": "m1",
+}  # fmt: skip
 _RESULTS = {"attention": ("me", "m1"), "attention_gradient": ("md", "nd", "ne")}
 
 
@@ -88,7 +91,8 @@ def match_attention(
     axes = {name: Axis(name, size) for name, size in sizes.items()}
 
     operands = []
-    for operand, name in zip(op.operands, op.definition.operand_names):
+    named = list(zip(op.operands, op.definition.operand_names))
+    for operand, name in named:
         order = tuple(axes[axis] for axis in _MATRICES[name])
         views = views_of(operand, _indices(heads, group, order), batch, order, is_stored)
         operands.append([view for view in views if _is_readable(view, order)])
@@ -108,7 +112,7 @@ def match_attention(
 
     if group.extent > 1:
         merged.append((group.extent, *(view.batch[-1] for view in (*views, *result_views))))
-    all_orders = [tuple(axes[axis] for axis in _MATRICES[name]) for name in op.definition.operand_names] + orders
+    all_orders = [tuple(axes[axis] for axis in _MATRICES[name]) for _, name in named] + orders
     matrices = [
         MatrixView(
             view.source, view.offset, tuple(step[place + 1] for step in merged),

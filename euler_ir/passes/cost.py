@@ -40,7 +40,8 @@ def attention_flops(
 ) -> int:
     """Those of the products of attention for ``items`` heads: two products forward, five backward.
 
-    Backward computes the scores again (Dao et al. 2022, "FlashAttention"). Causal counts the pairs that are not masked.
+    Backward computes the scores again (Dao et al. 2022, "FlashAttention"). Causal counts the pairs that are not masked;
+    what ``visible_from`` hides is known when it runs, and counts.
     """
     pairs = queries * keys if not causal else sum(max(0, keys - queries + row + 1) for row in range(queries))
     return 2 * items * pairs * (3 * width + 2 * value_width if backward else width + value_width)

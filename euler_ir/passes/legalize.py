@@ -214,7 +214,8 @@ def _split_inner(op: Op, left: Value, right: Value) -> Value | None:
 def _attention(op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
     if not operands[0].dtype.is_half:
         return None
-    wide = operands[0].graph.emit(op.name, tuple(T.cast(operand, f32) for operand in operands), **op.attributes)
+    floats = tuple(T.cast(operand, f32) if operand.dtype.is_half else operand for operand in operands)
+    wide = operands[0].graph.emit(op.name, floats, **op.attributes)
     return tuple(T.cast(value, result.dtype) for value, result in zip(wide, op.results))
 
 

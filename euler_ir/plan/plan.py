@@ -11,6 +11,7 @@ import numpy as np
 from euler_ir.dtypes import DType
 from euler_ir.errors import Location
 from euler_ir.loops.kernel import Kernel, Nest
+from euler_ir.ops import OPS
 from euler_ir.shapes import TensorType
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class AttentionStep:
 
     ``operands`` and ``results`` are the operator's, in order, none of them transposed: matrices of ``queries`` or
     ``keys`` rows, of ``width`` (values: ``value_width``) columns; vectors of one element for each query, as matrices of
-    one column.
+    one column. All are of ``dtype`` but ``visible_from``, an optional last operand, which is of i64.
     """
 
     operator: str
@@ -166,9 +167,14 @@ class AttentionStep:
         """Rows and columns of each operand and of each result."""
         query, key = (self.queries, self.width), (self.keys, self.width)
         value, output, vector = (self.keys, self.value_width), (self.queries, self.value_width), (self.queries, 1)
+        visible_from = (vector,) * self.has_visible_from
         if self.operator == "attention":
-            return (query, key, value), (output, vector)
-        return (query, key, value, vector, output, vector), (query, key, value)
+            return (query, key, value, *visible_from), (output, vector)
+        return (query, key, value, vector, output, vector, *visible_from), (query, key, value)
+
+    @property
+    def has_visible_from(self) -> bool:
+        return len(self.operands) == len(OPS[self.operator].operand_names)
 
     @property
     def key_batch(self) -> tuple[int, ...]:

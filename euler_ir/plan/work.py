@@ -206,11 +206,11 @@ def _attention_work(plan: Plan, step: AttentionStep, _: int) -> Work:
     return _work(name, f"{name} {step.dtype}", _attention_traffic(plan, step), flops)
 
 
-def _attention_traffic(_: Plan, step: AttentionStep, __: int = 0) -> Traffic:
+def _attention_traffic(plan: Plan, step: AttentionStep, __: int = 0) -> Traffic:
     moved: tuple[dict[int, int], dict[int, int]] = {}, {}
     for into, views, extents in zip(moved, (step.operands, step.results), step.extents()):
         for view, (rows, columns) in zip(views, extents):
-            nbytes = rows * columns * _items(view, step.batch) * step.dtype.itemsize
+            nbytes = rows * columns * _items(view, step.batch) * plan.buffers[view.buffer].type.dtype.itemsize
             into[view.buffer] = into.get(view.buffer, 0) + nbytes
     return Traffic(*moved)
 

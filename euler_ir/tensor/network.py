@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import math
 
-from euler_ir.dtypes import f32, promote
-from euler_ir.errors import ShapeError
+from euler_ir.dtypes import f32, i64, promote
+from euler_ir.errors import DTypeError, ShapeError
 from euler_ir.tensor.elementwise import greater_equal, multiply, where
-from euler_ir.tensor.lifting import Tensor, as_value, cast, explained
+from euler_ir.tensor.lifting import Tensor, as_value, broadcast_to, cast, explained
 from euler_ir.tensor.shape import expand_dims, squeeze
 
 
@@ -65,7 +65,7 @@ def cross_entropy(logits, labels, ignore_index: int = -100):
     return logits.graph.emit("cross_entropy", (logits, labels), ignore_index=int(ignore_index))
 
 
-def attention(query, key, value, causal: bool = True, scale: float | None = None):
+def attention(query, key, value, causal: bool = True, scale: float | None = None, visible_from=None):
     """Scaled dot-product attention (Vaswani et al., arXiv:1706.03762, 3.2.1).
 
     ``query`` [..., T, D], ``key`` [..., S, D], ``value`` [..., S, E]; result [..., T, E]. With ``causal`` the query at
@@ -75,16 +75,27 @@ def attention(query, key, value, causal: bool = True, scale: float | None = None
     ``key`` and ``value`` may have fewer heads [..., heads, S, D] than the query, if theirs divide its: of a query of 6
     heads and a key of 2, heads 0 to 2 read head 0, and 3 to 5 head 1 (grouped queries; Ainslie et al.,
     arXiv:2305.13245).
+
+    ``visible_from``, integers that broadcast to [..., T], keeps texts apart that share a row: the query at t sees no
+    key before ``visible_from[..., t]``, which may be negative (all keys are seen) or beyond the last key (none is).
     """
-    return attention_with_logsumexp(query, key, value, causal, scale)[0]
+    return attention_with_logsumexp(query, key, value, causal, scale, visible_from)[0]
 
 
-def attention_with_logsumexp(query, key, value, causal: bool = True, scale: float | None = None):
+def attention_with_logsumexp(
+    query, key, value, causal: bool = True, scale: float | None = None, visible_from=None
+):
     """``attention`` and, for each query, the logsumexp of its scaled scores ([..., T], f32 for half types)."""
     dtype = promote(promote(query.dtype, key.dtype), value.dtype)
     operands = tuple(cast(operand, dtype) for operand in (query, key, value))
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[-1] or 1) if query.shape else 1.0
+    if visible_from is not None:
+        visible_from = as_value(visible_from, query)
+        if not visible_from.dtype.is_integer:
+            error = DTypeError(f"attention: visible_from is of {visible_from.dtype}, not of integers")
+            raise query.graph.explain(error, (query, visible_from), ("query", "visible_from"))
+        operands += (broadcast_to(cast(visible_from, i64), query.shape[:-1]),)
     return query.graph.emit("attention", operands, causal=bool(causal), scale=float(scale))
 
 

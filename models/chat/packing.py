@@ -4,8 +4,6 @@ Several conversations share a row, each as if it were alone: it sees itself only
 predicts the first token of the next.
 """
 
-import math
-
 import numpy as np
 
 import euler_ir as ei
@@ -108,20 +106,10 @@ class Packed:
         return ei.take(table, self.positions, axis=0)
 
     def attention(self, path, query, key, value):
-        """Each token's attention to its own text as far as itself.
-
-        The scores of all pairs are kept, [batch, heads, T, T], as attention without a mask of its own is not.
-        """
-        batch, heads, length, width = query.shape
-        groups = key.shape[1]
-        places = ei.arange(length)
-        first = places - self.positions
-        seen = ei.logical_and(places <= places.reshape(length, 1), places >= first.reshape(batch, 1, 1, length, 1))
-        # Queries that share a key are side by side, as if they were further queries.
-        scores = ei.matmul(query.reshape(batch, groups, -1, width), key, transpose_right=True) / math.sqrt(width)
-        scores = ei.where(seen, scores.reshape(batch, groups, heads // groups, length, length), float("-inf"))
-        weights = ei.softmax(scores, axis=-1).reshape(batch, groups, -1, length)
-        return (weights @ value).reshape(batch, heads, length, value.shape[-1])
+        """Each token's attention to its own text as far as itself."""
+        batch, length = self.positions.shape
+        starts = ei.arange(length) - self.positions
+        return ei.attention(query, key, value, visible_from=starts.reshape(batch, 1, length))
 
 
 def next_trained_token(config, batch, context, training):

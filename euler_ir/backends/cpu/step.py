@@ -279,7 +279,10 @@ class StepWriter:
         tasks = self.attentions.function(step).tasks(step)
         begin, end = self._share(tasks, turn)
         views = (*step.operands, *step.results)
-        pointers = [self._pointer(view.buffer, view.offset * step.dtype.itemsize) for view in views]
+        pointers = [
+            self._pointer(view.buffer, view.offset * self.plan.buffers[view.buffer].type.dtype.itemsize)
+            for view in views
+        ]
         self.lines.append(self.attentions.call(step, begin, end, pointers))
         return turn + tasks
 

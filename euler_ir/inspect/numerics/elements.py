@@ -72,7 +72,8 @@ def _places(op: Op, operands: Sequence[np.ndarray], index: Place) -> list[tuple[
         batch = index[: operands[0].ndim - 2]
         sharing = [queries // keys for queries, keys in zip(operands[0].shape, operands[1].shape[:-2])]
         shared = tuple(place // count for place, count in zip(batch, sharing))
-        return [(0, (*index[: len(batch) + 1], None)), (1, (*shared, None, None)), (2, (*shared, None, None))]
+        query, key = (*index[: len(batch) + 1], None), (*shared, None, None)
+        return [(0, query), (1, key), (2, key), *((3, query[:-1]) for _ in operands[3:])]
     if all(operand.shape == op.result.shape for operand in operands):
         return [(position, index) for position, _ in whole]
     return whole

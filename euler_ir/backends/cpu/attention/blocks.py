@@ -21,12 +21,16 @@ Sums = list[list[Register]]
 
 @dataclass(frozen=True)
 class AttentionVariant:
-    """What one function is made for: queries and keys of ``width``, values of ``value_width`` elements."""
+    """What one function is made for: queries and keys of ``width``, values of ``value_width`` elements.
+
+    With ``visible_from`` there is an operand, i64, that says of each query the first key that it may see.
+    """
 
     dtype: DType
     width: int
     value_width: int
     causal: bool
+    visible_from: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,15 +44,19 @@ class Rows:
 class AttentionWriter:
     """Writes one function; ``panels`` register tiles of queries side by side make a block."""
 
-    views: tuple[str, ...]
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
 
     def __init__(self, variant: AttentionVariant, panels: int) -> None:
         self.variant = variant
+        self.views = (*self.operands, *(("visible_from",) * variant.visible_from), *self.results)
         self.tile = unpacked_tile(variant.dtype)
         self.element, self.lanes = self.tile.element, self.tile.lanes
         self.block = panels * self.tile.columns
         self.code = Code()
         self.scratch_elements = 0
+        if variant.visible_from:
+            self.visible_from = self.scratch(self.block * 8 // variant.dtype.itemsize)
         self.queries, self.keys = Register("%queries", "i64"), Register("%keys", "i64")
         self.scale = Register("%scale", self.element)
         # The last query sees the last key: query t sees keys up to t + shift.
@@ -94,7 +102,7 @@ class AttentionWriter:
             base, leading = Register(f"%{name}", "ptr"), Register(f"%{name}.leading", "i64")
             strides = [Register(f"%{name}.{axis}", "i64") for axis in ("batch0", "batch1", "group")]
             moves = [code.binary("mul", place, stride) for place, stride in zip(places, strides)]
-            yield Rows(step(code, base, self.element, *moves), leading)
+            yield Rows(step(code, base, "i64" if name == "visible_from" else self.element, *moves), leading)
 
     def row(self, rows: Rows, row: Register) -> Register:
         return step(self.code, rows.base, self.element, self.code.binary("mul", row, rows.leading))
@@ -121,11 +129,30 @@ class AttentionWriter:
         end = self.code.binary("add", first, number(self.block))
         return self.code.intrinsic("smin", self.code.binary("add", end, self.shift), self.keys)
 
+    def first_seen(self, visible_from: Rows | None, first: Register) -> Register:
+        """The first key of the first tile that some query of the block from ``first`` on may see.
+
+        It keeps what the block's queries may see where ``scores_of`` reads it.
+        """
+        if visible_from is None:
+            return number(0)
+        code = self.code
+        least, most = (code.slot(number(extreme)) for extreme in (2**63 - 1, -(2**63)))
+        with code.loop(number(0), number(self.block), 1, nonempty=True) as place:
+            query = code.intrinsic("smin", code.binary("add", first, place), self.last_query)
+            value = code.load(step(code, visible_from.base, "i64", query), "i64")
+            code.store(value, step(code, self.visible_from, "i64", place))
+            least.set(code.intrinsic("smin", least.get(), value))
+            most.set(code.intrinsic("smax", most.get(), value))
+        self.last_visible_from = most.get()
+        within = code.intrinsic("smax", code.intrinsic("smin", least.get(), self.keys), number(0))
+        return code.binary("sub", within, code.binary("urem", within, number(KEYS_PER_TILE)))
+
     # -- loops ---------------------------------------------------------------------------------------------------------
 
-    def tiles(self, seen: Register) -> Iterator[tuple[Register, Register]]:
-        """The first key of each tile of those below ``seen``, and how many it has."""
-        with self.code.loop(number(0), seen, KEYS_PER_TILE, nonempty=False) as start:
+    def tiles(self, begin: Register, seen: Register) -> Iterator[tuple[Register, Register]]:
+        """The first key of each tile of those from ``begin`` on and below ``seen``, and how many it has."""
+        with self.code.loop(begin, seen, KEYS_PER_TILE, nonempty=False) as start:
             yield start, self.code.intrinsic("smin", self.code.binary("sub", seen, start), number(KEYS_PER_TILE))
 
     def groups(self, extent: int, size: int) -> Iterator[tuple[Register, int]]:
@@ -174,8 +201,8 @@ class AttentionWriter:
 
     # -- arithmetic ----------------------------------------------------------------------------------------------------
 
-    def pointers(self, start: Register, vectors: int) -> list[Register]:
-        return [step(self.code, start, self.element, vector * self.lanes) for vector in range(vectors)]
+    def pointers(self, start: Register, vectors: int, element: str | None = None) -> list[Register]:
+        return [step(self.code, start, element or self.element, vector * self.lanes) for vector in range(vectors)]
 
     def fill(self, value: float, matrix: Register, rows: int) -> None:
         """Set all of a scratch matrix of so many rows."""
@@ -210,8 +237,12 @@ class AttentionWriter:
                 for value, pointer in zip(values, self.pointers(self.block_row(target, place), tile.vectors)):
                     code.store(value, pointer)
 
-    def scores_of(self, first: Register, sums: Sums, first_key: Register, last_key: Register) -> Sums:
-        """Scaled scores of a panel of queries from ``first`` on; -inf for keys that a query must not see."""
+    def scores_of(
+        self, first: Register, panel: Register, sums: Sums, first_key: Register, last_key: Register
+    ) -> Sums:
+        """Scaled scores of a panel of queries from ``first`` on, the block's from ``panel`` on; -inf for keys that a
+        query must not see.
+        """
         code = self.code
         scores = [[code.slot(code.binary("fmul", total, self.scale)) for total in row] for row in sums]
         if self.variant.causal:
@@ -221,12 +252,22 @@ class AttentionWriter:
                 for vector in range(self.tile.vectors):
                     lanes = self.query_lanes(code.binary("add", first, number(vector * self.lanes)))
                     limits.append(code.binary("add", code.intrinsic("smin", lanes, self.last_query), self.shift))
-                for position, row in enumerate(scores):
-                    key = code.intrinsic("smin", code.binary("add", first_key, number(position)), last_key)
-                    for score, limit in zip(row, limits):
-                        hidden = code.compare("icmp sgt", key, limit)
-                        score.set(code.select(hidden, constant(float("-inf"), self.element), score.get()))
+                self._hide("icmp sgt", limits, scores, first_key, last_key)
+        if self.variant.visible_from:
+            with code.when(code.compare("icmp slt", first_key, self.last_visible_from)):
+                starts = self.pointers(step(code, self.visible_from, "i64", panel), self.tile.vectors, "i64")
+                limits = [code.load(start, "i64", self.lanes) for start in starts]
+                self._hide("icmp slt", limits, scores, first_key, last_key)
         return [[score.get() for score in row] for row in scores]
+
+    def _hide(self, beyond: str, limits: list[Register], scores, first_key: Register, last_key: Register) -> None:
+        """Make the scores of keys that are ``beyond`` the limits of their queries -inf."""
+        code = self.code
+        for position, row in enumerate(scores):
+            key = code.intrinsic("smin", code.binary("add", first_key, number(position)), last_key)
+            for score, limit in zip(row, limits):
+                hidden = code.compare(beyond, key, limit)
+                score.set(code.select(hidden, constant(float("-inf"), self.element), score.get()))
 
     def add_by_query(
         self,

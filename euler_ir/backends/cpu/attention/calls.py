@@ -38,6 +38,7 @@ class AttentionFunction:
 def attention_function(operator: str, variant: AttentionVariant) -> AttentionFunction:
     """The function of ``operator``, 'attention' or 'attention_gradient', for tensors of this kind and any extents."""
     sizes = f"{variant.dtype}_{variant.width}_{variant.value_width}{'_causal' if variant.causal else ''}"
+    sizes += "_visible_from" if variant.visible_from else ""
     symbol = f"eir_{operator}_{sizes}"
     writer = _WRITERS[operator](variant)
     definition = writer.definition(symbol)
@@ -60,7 +61,7 @@ class AttentionModules:
 
     def function(self, step: AttentionStep) -> AttentionFunction:
         """The function that does ``step``, from now on among ``texts``."""
-        variant = AttentionVariant(step.dtype, step.width, step.value_width, step.causal)
+        variant = AttentionVariant(step.dtype, step.width, step.value_width, step.causal, step.has_visible_from)
         function = attention_function(step.operator, variant)
         self.texts[function.symbol] = function.text
         self._declarations[function.declaration] = None

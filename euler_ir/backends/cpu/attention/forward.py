@@ -1,6 +1,6 @@
 """Attention in generated code: tiled over keys with a running softmax (Dao et al., arXiv:2205.14135 and 2307.08691).
 
-A task is a block of queries of one head. It reads keys and values up to the last that one of them may see. What a query
+A task is a block of queries of one head. It reads tiles of keys and values with any that one of them may see. What a query
 does not see has weight 0; whether an infinite or NaN value still spoils the sum (0 times infinity) then depends on the
 block.
 """
@@ -20,7 +20,7 @@ def dealt(turn: int, blocks: int) -> int:
 class ForwardWriter(AttentionWriter):
     """Output and logsumexp. Maxima and sums over keys are taken lane by lane."""
 
-    views = ("query", "key", "value", "output", "logsumexp")
+    operands, results = ("query", "key", "value"), ("output", "logsumexp")
 
     def __init__(self, variant: AttentionVariant) -> None:
         super().__init__(variant, panels=1)
@@ -32,9 +32,10 @@ class ForwardWriter(AttentionWriter):
         blocks = code.binary("udiv", code.binary("add", self.queries, number(self.block - 1)), number(self.block))
         with code.loop(Register("%begin", "i64"), Register("%end", "i64"), 1, nonempty=False) as task:
             head, group = code.binary("udiv", task, blocks), Register("%group", "i64")
-            views = tuple(self.of_head(code.binary("udiv", head, group), code.binary("urem", head, group)))
+            rows = self.of_head(code.binary("udiv", head, group), code.binary("urem", head, group))
+            views = dict(zip(self.views, rows))
             block = self._dealt(code.binary("urem", task, blocks), blocks)
-            self._block(*views, code.binary("mul", block, number(self.block)))
+            self._block(**views, first=code.binary("mul", block, number(self.block)))
 
     def _dealt(self, turn: Register, blocks: Register) -> Register:
         """The block of a turn: early ones, which see few keys, alternate with late ones, so that shares are even."""
@@ -43,18 +44,21 @@ class ForwardWriter(AttentionWriter):
         late = code.binary("sub", code.binary("sub", blocks, number(1)), half)
         return code.select(code.convert("trunc", turn, "i1"), late, half)
 
-    def _block(self, query: Rows, key: Rows, value: Rows, output: Rows, logsumexp: Rows, first: Register) -> None:
+    def _block(
+        self, query: Rows, key: Rows, value: Rows, output: Rows, logsumexp: Rows, first: Register,
+        visible_from: Rows | None = None,
+    ) -> None:  # fmt: skip
         code, variant = self.code, self.variant
         self.pack(query, first, variant.width, self.packed)
         self.fill(0, self.sums, variant.value_width)
         lowest, zero = (code.splat(constant(x, self.element), self.lanes) for x in (float("-inf"), 0))
         tops = [code.slot(lowest) for _ in range(self.tile.vectors)]
         totals = [code.slot(zero) for _ in range(self.tile.vectors)]
-        for start, count in self.tiles(self.seen(first)):
+        for start, count in self.tiles(self.first_seen(visible_from, first), self.seen(first)):
             new_tops = [code.slot(top.get()) for top in tops]
 
             def finish(sums, first_key, last_key):
-                scores = self.scores_of(first, sums, first_key, last_key)
+                scores = self.scores_of(first, number(0), sums, first_key, last_key)
                 for new_top, column in zip(new_tops, zip(*scores)):
                     for score in column:
                         # A NaN is passed over here, and comes out of exp.

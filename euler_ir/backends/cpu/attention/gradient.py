@@ -17,7 +17,8 @@ _QUERIES = 32  # in a block at least: fewer would pass over the gradients of key
 class GradientWriter(AttentionWriter):
     """``delta`` is, for each query, the sum of d_output * output less the cotangent of the logsumexp."""
 
-    views = ("query", "key", "value", "logsumexp", "d_output", "delta", "d_query", "d_key", "d_value")
+    operands = ("query", "key", "value", "logsumexp", "d_output", "delta")
+    results = ("d_query", "d_key", "d_value")
 
     def __init__(self, variant: AttentionVariant) -> None:
         super().__init__(variant, max(_QUERIES // unpacked_tile(variant.dtype).columns, 1))
@@ -47,7 +48,7 @@ class GradientWriter(AttentionWriter):
 
     def _block(
         self, query: Rows, key: Rows, value: Rows, logsumexp: Rows, d_output: Rows, delta: Rows,
-        d_query: Rows, d_key: Rows, d_value: Rows, first: Register,
+        d_query: Rows, d_key: Rows, d_value: Rows, first: Register, visible_from: Rows | None = None,
     ) -> None:  # fmt: skip
         code, width, value_width = self.code, self.variant.width, self.variant.value_width
         self.pack(query, first, width, self.packed_query)
@@ -55,7 +56,7 @@ class GradientWriter(AttentionWriter):
         self._copy_lanes(logsumexp, delta, first)
         self.fill(0, self.query_sums, width)
         count_queries = code.intrinsic("smin", code.binary("sub", self.queries, first), number(self.block))
-        for start, count in self.tiles(self.seen(first)):
+        for start, count in self.tiles(self.first_seen(visible_from, first), self.seen(first)):
             with code.loop(number(0), number(self.block), self.tile.columns, nonempty=True) as panel:
                 first_query = code.binary("add", first, panel)
                 packed_query, packed_output, weights, by_scores = (
@@ -64,7 +65,7 @@ class GradientWriter(AttentionWriter):
                 )
 
                 def finish(sums, first_key, last_key):
-                    return self.scores_of(first_query, sums, first_key, last_key)
+                    return self.scores_of(first_query, panel, sums, first_key, last_key)
 
                 self.against_keys(key, width, packed_query, start, count, weights, finish)
                 self.against_keys(value, value_width, packed_output, start, count, by_scores)
