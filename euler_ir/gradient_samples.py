@@ -112,6 +112,10 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("cross_entropy, one ignored", T.cross_entropy, (_X, np.array([1, -100, 3]))),
     Sample("attention, causal", T.attention, _HEADS),
     Sample("attention, grouped", T.attention, (spaced(4, 3, 2), spaced(2, 3, 2), spaced(2, 3, 3))),
+    Sample(
+        "attention, visible_from", lambda *operands: T.attention(*operands[:3], visible_from=operands[3]),
+        (*_HEADS, np.array([0, 1, 1])),
+    ),
     Sample("attention, all keys", lambda q, k, v: T.attention(q, k, v, causal=False), _HEADS),
     Sample(
         "attention_gradient",

@@ -163,8 +163,8 @@ define(
     attributes={"causal": "bool", "scale": "float"},
     operand_names=("query", "key", "value", "visible_from"),
     optional=1,
-    doc="softmax(scale * query @ key.T) @ value, and the logsumexp of the scores; causal hides later keys, "
-    "visible_from those before it",
+    doc="softmax(scale * query @ key.T) @ value, and the logsumexp of the scores; causal hides later keys and "
+    "visible_from earlier ones",
 )
 
 

@@ -226,16 +226,20 @@ def cross_entropy(draw: Drawing, x: Value):
 
 def attention(draw: Drawing, x: Value):
     query, key, value = _heads(draw, x)
-    return T.attention_with_logsumexp(query, key, value, causal=draw.chance(2))[0 if draw.chance(2) else slice(None)]
+    visible_from = _visible_from(draw, query, key) if draw.chance(3) else None
+    results = T.attention_with_logsumexp(query, key, value, draw.chance(2), visible_from=visible_from)
+    return results[0 if draw.chance(2) else slice(None)]
 
 
 def attention_gradient(draw: Drawing, x: Value):
     """The gradient by itself, of a logsumexp that is not that of its scores."""
-    operands = query, _, value = _heads(draw, x)
+    operands = query, key, value = _heads(draw, x)
     wide = f32 if query.dtype.is_half else query.dtype
     rows = [draw.leaf(query.shape[:-1], wide) for _ in range(2)]
     d_output = draw.leaf((*query.shape[:-1], value.shape[-1]), query.dtype)
     operands = (*operands, rows[0], d_output, rows[1])
+    if draw.chance(3):
+        operands += (T.broadcast_to(T.cast(_visible_from(draw, query, key), i64), query.shape[:-1]),)
     return x.graph.emit("attention_gradient", operands, causal=draw.chance(2), scale=0.5)
 
 
@@ -248,6 +252,14 @@ def _heads(draw: Drawing, x: Value) -> tuple[Value, Value, Value]:
         leading = (*leading[:-1], draw.choose(heads or leading[-1:]))
     key = draw.leaf((*leading, length, depth), x.dtype)
     return query, key, draw.leaf((*leading, length, draw.choose((depth, depth, 3))), x.dtype)
+
+
+def _visible_from(draw: Drawing, query: Value, key: Value) -> Value:
+    """Positions among the keys and one more, of each query or of those of all heads."""
+    shape = query.shape[:-1]
+    if len(shape) > 1 and draw.chance(2):
+        shape = (*shape[:-2], 1, shape[-1])
+    return draw.positions(key.shape[-2] + 1, shape)
 
 
 def transformer_layer(draw: Drawing, x: Value):

@@ -12,7 +12,7 @@ import pytest
 import euler_ir as ei
 from euler_ir.backends.cpu import jit
 from euler_ir.backends.cpu.attention import tiles
-from euler_ir.backends.cpu.attention.blocks import AttentionVariant
+from euler_ir.backends.cpu.attention.blocks import KEYS_PER_TILE, AttentionVariant
 from euler_ir.backends.cpu.attention.calls import attention_function
 from euler_ir.dtypes import DTYPES
 
@@ -31,11 +31,12 @@ def loaded(operator, variant, vector_bytes):
 def run(operator, causal, scale, views, tasks=None):
     """Call the function on arrays [batch, heads, rows, columns] of any strides along the first three axes.
 
-    Keys and values may have fewer heads.
+    Keys and values may have fewer heads. ``visible_from``, if there is one, is i64[batch, heads, queries, 1].
     """
     query, key, value = views[:3]
     dtype, size = DTYPES[{4: "f32", 8: "f64"}[query.itemsize]], query.itemsize
-    variant = AttentionVariant(dtype, query.shape[3], value.shape[3], causal)
+    has_visible_from = any(view.dtype == np.int64 for view in views)
+    variant = AttentionVariant(dtype, query.shape[3], value.shape[3], causal, has_visible_from)
     function, code = loaded(operator, variant, tiles.vector_bytes())
     scalar = ctypes.c_float if size == 4 else ctypes.c_double
     view_types = [ctypes.c_void_p] + [ctypes.c_int64] * 4
@@ -47,7 +48,7 @@ def run(operator, causal, scale, views, tasks=None):
     aligned = -(-scratch.ctypes.data // 64) * 64
     arguments = []
     for view in views:
-        batch, head, row = (stride // size for stride in view.strides[:3])
+        batch, head, row = (stride // view.itemsize for stride in view.strides[:3])
         per_key = view.shape[1] // heads
         arguments += [view.ctypes.data, batch, head * per_key, head if per_key > 1 else 0, row]
     call = ctypes.CFUNCTYPE(None, *types)(code.address(function.symbol))
@@ -55,7 +56,7 @@ def run(operator, causal, scale, views, tasks=None):
         call(begin, end, aligned, heads, group, queries, keys, scale, *arguments)
 
 
-def reference(query, key, value, d_output, causal, scale):
+def reference(query, key, value, d_output, causal, scale, visible_from=None):
     """Output, logsumexp, and for a cotangent of the output delta and the gradients, all in f64."""
     query, key, value, d_output = (array.astype(np.float64) for array in (query, key, value, d_output))
     key_heads, group = key.shape[1], query.shape[1] // key.shape[1]
@@ -64,6 +65,8 @@ def reference(query, key, value, d_output, causal, scale):
         scores = query @ key.swapaxes(-1, -2) * scale
         queries, keys = scores.shape[-2:]
         seen = np.arange(keys) <= np.arange(queries)[:, None] + keys - queries if causal else np.bool_(True)
+        if visible_from is not None:
+            seen = seen & (np.arange(keys) >= visible_from)
         scores = np.where(seen, scores, -INF)
         top = scores.max(-1, keepdims=True)
         top = np.where(top == -INF, 0, top)
@@ -91,13 +94,14 @@ def empty_like(*arrays):
         yield np.full(array.transpose(0, 2, 1, 3).shape, NAN, array.dtype).transpose(0, 2, 1, 3)
 
 
-def compute(query, key, value, d_output, causal, scale):
+def compute(query, key, value, d_output, causal, scale, visible_from=None):
     """What ``reference`` gives, by the generated functions; delta is the reference's."""
     output, d_query, d_key, d_value = empty_like(d_output, query, key, value)
     logsumexp = np.full((*query.shape[:3], 1), NAN, query.dtype)
-    run("attention", causal, scale, (query, key, value, output, logsumexp))
-    delta = reference(query, key, value, d_output, causal, scale)[2].astype(query.dtype)
-    views = (query, key, value, logsumexp, d_output, delta, d_query, d_key, d_value)
+    last = () if visible_from is None else (visible_from,)
+    run("attention", causal, scale, (query, key, value, *last, output, logsumexp))
+    delta = reference(query, key, value, d_output, causal, scale, visible_from)[2].astype(query.dtype)
+    views = (query, key, value, logsumexp, d_output, delta, *last, d_query, d_key, d_value)
     run("attention_gradient", causal, scale, views)
     return output, logsumexp, delta, d_query, d_key, d_value
 
@@ -149,6 +153,64 @@ def test_heads_of_queries_that_share_one_of_keys(heads, key_heads, causal):
         key, value = side_by_side(random, np.float32, 2, key_heads, (keys, 20), (keys, 33))
         operands = query, key, value, d_output
         assert_close(compute(*operands, causal, 0.3), reference(*operands, causal, 0.3), steps=512)
+
+
+def of_texts(random, batch, heads, queries):
+    """``visible_from`` for rows of texts of random lengths, alike for all heads, with some numbers out of range."""
+    starts = np.maximum.accumulate(np.where(random.random((batch, queries)) < 0.03, np.arange(queries), 0), axis=1)
+    wild = random.random((batch, queries)) < 0.05
+    starts[wild] = random.choice([-(2**63), -1, queries - 1, 2**63 - 1], wild.sum())
+    return np.broadcast_to(starts[:, None, :, None], (batch, heads, queries, 1))
+
+
+@pytest.mark.parametrize("vector_bytes", [16, 32, None])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_visible_from(dtype, causal, vector_bytes, monkeypatch):
+    if vector_bytes:
+        monkeypatch.setattr(tiles, "vector_bytes", lambda: vector_bytes)
+    random = np.random.default_rng(0)
+    for number, (queries, keys) in enumerate(((1, 1), (5, 63), (64, 64), (130, 257), (257, 257), (257, 130))):
+        heads, key_heads = ((1, 1), (4, 2))[number % 2]
+        query, d_output = side_by_side(random, dtype, 2, heads, (queries, 20), (queries, 33))
+        key, value = side_by_side(random, dtype, 2, key_heads, (keys, 20), (keys, 33))
+        operands = query, key, value, d_output, causal, 0.3, of_texts(random, 2, heads, queries)
+        assert_close(compute(*operands), reference(*operands), steps=512)
+
+
+def test_visible_from_of_each_head():
+    random = np.random.default_rng(0)
+    operands = tuple(side_by_side(random, np.float32, 2, 3, *[(100, 8)] * 4))
+    visible_from = random.integers(0, 90, (2, 3, 100, 1))
+    got, want = (each(*operands, True, 0.3, visible_from) for each in (compute, reference))
+    assert_close(got, want, steps=256)
+
+
+def test_a_query_that_sees_no_key_gives_0():
+    random = np.random.default_rng(0)
+    operands = tuple(side_by_side(random, np.float32, 1, 2, *[(100, 8)] * 4))
+    visible_from = np.broadcast_to(np.where(np.arange(100) < 70, np.arange(100) + 1, 0)[:, None], (1, 2, 100, 1))
+    output, logsumexp, _, d_query, *others = compute(*operands, True, 0.3, visible_from)
+    assert (output[:, :, :70] == 0).all() and (logsumexp[:, :, :70] == -INF).all() and (d_query[:, :, :70] == 0).all()
+    assert all(np.isfinite(each).all() for each in (output, logsumexp[:, :, 70:], d_query, *others))
+
+
+def test_tiles_that_no_query_of_a_block_sees_are_passed_over():
+    """A NaN there would reach all results, as the weight 0 times NaN."""
+    random = np.random.default_rng(0)
+    query, key, value, d_output = side_by_side(random, np.float32, 1, 1, *[(300, 8)] * 4)
+    visible_from = np.full((1, 1, 300, 1), 2 * KEYS_PER_TILE + 5)
+    hidden = slice(0, 2 * KEYS_PER_TILE)
+    clean = reference(query, key, value, d_output, False, 0.5, visible_from)
+    key[:, :, hidden], value[:, :, hidden] = NAN, NAN
+    output, d_query, d_key, d_value = empty_like(d_output, query, key, value)
+    logsumexp = np.full((1, 1, 300, 1), NAN, np.float32)
+    run("attention", False, 0.5, (query, key, value, visible_from, output, logsumexp))
+    delta = clean[2].astype(np.float32)
+    views = (query, key, value, logsumexp, d_output, delta, visible_from, d_query, d_key, d_value)
+    run("attention_gradient", False, 0.5, views)
+    assert_close((output, logsumexp, delta, d_query, d_key, d_value), clean, steps=256)
+    assert (d_key[:, :, hidden] == 0).all() and (d_value[:, :, hidden] == 0).all()
 
 
 @pytest.mark.parametrize("causal", [False, True])

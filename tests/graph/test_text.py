@@ -263,6 +263,7 @@ ERRORS = [
     ("%y = add %x : f32[2, 3]", 6, "add takes 2 operands (left, right), not 1", None),
     ("%y = sum %x : f32[]", 6, "sum lacks attribute 'axes' of kind ints", None),
     ("%y = sum %x {axis = [0]} : f32[3]", 14, "sum has no attribute 'axis' here", "did you mean axes?"),
+    ("%y = attention %x, %x : f32[2, 3]", 6, "takes 3 to 4 operands (query, key, value, visible_from), not 2", None),
     ("%y = exp %x {speed = 1} : f32[2, 3]", 14, "exp has no attribute 'speed' here", "exp takes none in braces"),
     ("%y = sum %x {axes = [0], axes = [0]} : f32[3]", 26, "attribute 'axes' is given twice", None),
     ("%y = sum %x {axes = [0, 9]} : f32[3]", 6, "axes (0, 9) do not fit", None),

@@ -1,5 +1,7 @@
 """Conversations in rows: what fits, how they are packed, and that each is learned from as if it were alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,6 +9,8 @@ from hypothesis import strategies as st
 
 import euler_ir as ei
 from euler_ir import optim
+from euler_ir.compiler import lower
+from euler_ir.plan.plan import AttentionStep
 from models.chat.conversation import Rendered, render
 from models.chat.packing import PackedBatches, filled, fitting, next_trained_token, pack, shifted
 from models.data.batches import IGNORED_LABEL
@@ -148,6 +152,17 @@ def test_every_pass_takes_every_row_once_and_the_last_step_is_filled_up():
     again = PackedBatches(texts, 2, 2, 2, seed=1).batch(5, 1)
     assert all(np.array_equal(again[name], array) for name, array in batches.batch(5, 1).items())
     assert not np.array_equal(PackedBatches(texts, 2, 2, 2, seed=2).batch(0)["tokens"], batches.batch(0)["tokens"])
+
+
+@pytest.mark.parametrize("config", [CONFIG, NANOEULER], ids=["gpt2", "nanoeuler"])
+def test_a_step_keeps_nothing_of_the_size_of_all_pairs_of_places(config):
+    context = 29  # as long as nothing else is
+    plan = lower(train_graph(replace(config, context=context), 3, context, objective=next_trained_token)).plan
+    assert not [buffer for buffer in plan.buffers if buffer.type.shape[-2:] == (context, context)]
+    attentions = [step for step in plan.steps() if isinstance(step, AttentionStep)]
+    assert len(attentions) == 2 * config.layers and all(step.has_visible_from for step in attentions)
+    # One number for each place: all heads read the same.
+    assert {plan.buffers[step.operands[-1].buffer].type.size for step in attentions} == {3 * context}
 
 
 def test_nothing_to_learn_is_no_nan():

@@ -100,6 +100,8 @@ REFUSALS = {
     "attention vectors": ("f32[4] f32[4] f32[4]", lambda a, b, c: T.attention(a, b, c), None, ShapeError),
     "attention 0-d": ("f32[] f32[] f32[]", lambda a, b, c: T.attention(a, b, c), sdpa, ShapeError),
     "attention integers": ("i32[2,4] i32[2,4] i32[2,4]", lambda a, b, c: T.attention(a, b, c), sdpa, DTypeError),
+    "attention floats": ("f32[2,4] f32[2]", lambda a, b: T.attention(a, a, a, visible_from=b), None, DTypeError),
+    "attention starts": ("f32[2,4] i64[3]", lambda a, b: T.attention(a, a, a, visible_from=b), None, ShapeError),
     "take floats": ("f32[3] f32[2]", lambda a, b: T.take(a, b), lambda a, b: torch.take(a, b), DTypeError),
     "take axis": ("f32[3] i64[2]", lambda a, b: T.take(a, b, 1), lambda a, b: a.index_select(1, b), ShapeError),
     "take 0-d": ("f32[] i64[2]", lambda a, b: T.take(a, b), None, ShapeError),
@@ -139,6 +141,7 @@ REFUSALS = {
 AT_FAULT = {
     "where sides": "bc",
     "concatenate axis": "a",
+    "attention starts": "b",
     "take axis": "a",
     "take 0-d": "a",
     "update axis": "a",

@@ -141,7 +141,7 @@ def normalization_bound(result, x, weight, bias):
     return (x.shape[-1] + 16) * (1 + magnified) * (np.abs(weight).max() + np.abs(bias).max())
 
 
-def attention_bound(result, query, key, value):
+def attention_bound(result, query, key, value, visible_from=None):
     reach = np.abs(query).max(initial=0) * np.abs(key).max(initial=0) * query.shape[-1] ** 0.5
     return (query.shape[-1] + key.shape[-2] + 16) * (1 + reach) * (1 + np.abs(value).max(initial=0))
 
