@@ -215,6 +215,22 @@ FAULTS = (
         (corpus("a_layer_of_a_transformer"),),
     ),
     Fault(
+        "texts-see-their-neighbours",
+        "Generated attention shows a query all keys of the first tile that it sees any of.",
+        "backends.cpu.attention.blocks",
+        'self._hide("icmp slt", limits, scores, first_key, last_key)',
+        "pass",
+        ("tests/backends/test_attention.py::test_visible_from_of_each_head",),
+    ),
+    Fault(
+        "tiles-of-the-last-query",
+        "A block of queries passes over the tiles of keys that its last query does not see.",
+        "backends.cpu.attention.blocks",
+        'least.set(code.intrinsic("smin", least.get(), value))',
+        "least.set(value)",
+        ("tests/backends/test_attention.py::test_visible_from_of_each_head",),
+    ),
+    Fault(
         "running-softmax-forgets",
         "What was summed before a larger score came is not scaled down.",
         "backends.cpu.attention.forward",

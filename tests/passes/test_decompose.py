@@ -58,7 +58,8 @@ def invented():
 
 
 def test_every_composite_has_a_case():
-    assert {name.split(" ")[0] for name in COMPOSITES} == {name for name, definition in OPS.items() if definition.family == "composite"}
+    composites = {name for name, definition in OPS.items() if definition.family == "composite"}
+    assert {name.split(" ")[0] for name in COMPOSITES} == composites
 
 
 @pytest.mark.parametrize("name", COMPOSITES)

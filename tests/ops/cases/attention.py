@@ -74,7 +74,7 @@ for _heads, _key_heads, _keys in (((2, 3), (2, 3), 6), ((2, 6), (2, 2), 6), ((2,
             for _dtype in ("f32", "f64"):
                 case(
                     "attention",
-                    f"{'attention_with_logsumexp' if _result else 'attention'}{' causal' if _causal else ''} visible_from",
+                    f"attention{'_with_logsumexp' if _result else ''}{' causal' if _causal else ''} visible_from",
                     lambda q, k, v, f, causal=_causal, result=_result: T.attention_with_logsumexp(
                         q, k, v, causal, visible_from=f
                     )[result],

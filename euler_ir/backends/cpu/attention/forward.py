@@ -1,8 +1,8 @@
 """Attention in generated code: tiled over keys with a running softmax (Dao et al., arXiv:2205.14135 and 2307.08691).
 
-A task is a block of queries of one head. It reads tiles of keys and values with any that one of them may see. What a query
-does not see has weight 0; whether an infinite or NaN value still spoils the sum (0 times infinity) then depends on the
-block.
+A task is a block of queries of one head. It reads the keys and values of tiles from the first to the last that one of
+them may see. What a query does not see has weight 0; whether an infinite or NaN value still spoils the sum (0 times
+infinity) then depends on the block.
 """
 
 from __future__ import annotations
