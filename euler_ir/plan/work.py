@@ -202,7 +202,8 @@ def _attention_work(plan: Plan, step: AttentionStep, _: int) -> Work:
     flops = attention_flops(items, step.queries, step.keys, step.width, step.value_width, step.causal, backward)
     causal = "causal " if step.causal else ""
     sizes = f"{step.queries} x {step.width} by {step.keys} x {step.value_width}"
-    name = f"{causal}{step.operator} {' x '.join(map(str, step.batch)) or 1} of {sizes}"
+    texts = " with visible_from" if step.has_visible_from else ""
+    name = f"{causal}{step.operator}{texts} {' x '.join(map(str, step.batch)) or 1} of {sizes}"
     return _work(name, f"{name} {step.dtype}", _attention_traffic(plan, step), flops)
 
 

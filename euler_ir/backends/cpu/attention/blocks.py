@@ -6,6 +6,7 @@ at a time where they lie, so that heads inside of a larger tensor need no copy.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -243,22 +244,31 @@ class AttentionWriter:
         """Scaled scores of a panel of queries from ``first`` on, the block's from ``panel`` on; -inf for keys that a
         query must not see.
         """
-        code = self.code
+        code, variant = self.code, self.variant
         scores = [[code.slot(code.binary("fmul", total, self.scale)) for total in row] for row in sums]
-        if self.variant.causal:
+        hides = []
+        if variant.causal:
             end = code.binary("add", first_key, number(self.tile.rows - 1))
-            with code.when(code.compare("icmp sgt", end, code.binary("add", first, self.shift))):
-                limits = []
-                for vector in range(self.tile.vectors):
-                    lanes = self.query_lanes(code.binary("add", first, number(vector * self.lanes)))
-                    limits.append(code.binary("add", code.intrinsic("smin", lanes, self.last_query), self.shift))
-                self._hide("icmp sgt", limits, scores, first_key, last_key)
-        if self.variant.visible_from:
-            with code.when(code.compare("icmp slt", first_key, self.last_visible_from)):
-                starts = self.pointers(step(code, self.visible_from, "i64", panel), self.tile.vectors, "i64")
-                limits = [code.load(start, "i64", self.lanes) for start in starts]
-                self._hide("icmp slt", limits, scores, first_key, last_key)
+            hides.append(code.compare("icmp sgt", end, code.binary("add", first, self.shift)))
+        if variant.visible_from:
+            hides.append(code.compare("icmp slt", first_key, self.last_visible_from))
+        if hides:
+            with code.when(functools.reduce(functools.partial(code.binary, "or"), hides)):
+                if variant.causal:
+                    self._hide("icmp sgt", self._last_keys(first), scores, first_key, last_key)
+                if variant.visible_from:
+                    starts = self.pointers(step(code, self.visible_from, "i64", panel), self.tile.vectors, "i64")
+                    limits = [code.load(start, "i64", self.lanes) for start in starts]
+                    self._hide("icmp slt", limits, scores, first_key, last_key)
         return [[score.get() for score in row] for row in scores]
+
+    def _last_keys(self, first: Register) -> list[Register]:
+        """The last key that each query of a panel from ``first`` on sees of causal attention, vector by vector."""
+        code, limits = self.code, []
+        for vector in range(self.tile.vectors):
+            lanes = self.query_lanes(code.binary("add", first, number(vector * self.lanes)))
+            limits.append(code.binary("add", code.intrinsic("smin", lanes, self.last_query), self.shift))
+        return limits
 
     def _hide(self, beyond: str, limits: list[Register], scores, first_key: Register, last_key: Register) -> None:
         """Make the scores of keys that are ``beyond`` the limits of their queries -inf."""
