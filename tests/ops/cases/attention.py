@@ -71,23 +71,20 @@ _VISIBLE_FROM = [0, 0, 2, 2, 2, 5], [-(2**31), 0, 1, 2**31 - 1, 6, -1]
 for _heads, _key_heads, _keys in (((2, 3), (2, 3), 6), ((2, 6), (2, 2), 6), ((2, 2), (2, 1), 8), ((2, 1), (2, 1), 0)):
     for _causal in (False, True):
         for _result in (0, 1):
-            for _dtype in ("f32", "f64"):
-                case(
-                    "attention",
-                    f"attention{'_with_logsumexp' if _result else ''}{' causal' if _causal else ''} visible_from",
-                    lambda q, k, v, f, causal=_causal, result=_result: T.attention_with_logsumexp(
-                        q, k, v, causal, visible_from=f
-                    )[result],
-                    lambda q, k, v, f, causal=_causal, result=_result: attention_reference(
-                        q, k, v, causal, None, f
-                    )[result],
-                    Input((*_heads, 6, 4), _dtype),
-                    Input((*_key_heads, _keys, 4), _dtype),
-                    Input((*_key_heads, _keys, 2), _dtype),
-                    Input((2, 1, 6), "i32", fixed(_VISIBLE_FROM)),
-                    bound=attention_bound,
-                    orders=2,
-                )
+            case(
+                "attention",
+                f"attention{'_with_logsumexp' if _result else ''}{' causal' if _causal else ''} visible_from",
+                lambda q, k, v, f, causal=_causal, result=_result: T.attention_with_logsumexp(
+                    q, k, v, causal, visible_from=f
+                )[result],
+                lambda q, k, v, f, causal=_causal, result=_result: attention_reference(q, k, v, causal, None, f)[result],
+                Input((*_heads, 6, 4), "f64"),
+                Input((*_key_heads, _keys, 4), "f64"),
+                Input((*_key_heads, _keys, 2), "f64"),
+                Input((2, 1, 6), "i32", fixed(_VISIBLE_FROM)),
+                bound=attention_bound,
+                orders=2,
+            )
 case(
     "attention",
     "attention visible_from for each head",
