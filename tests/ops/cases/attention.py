@@ -77,7 +77,9 @@ for _heads, _key_heads, _keys in (((2, 3), (2, 3), 6), ((2, 6), (2, 2), 6), ((2,
                 lambda q, k, v, f, causal=_causal, result=_result: T.attention_with_logsumexp(
                     q, k, v, causal, visible_from=f
                 )[result],
-                lambda q, k, v, f, causal=_causal, result=_result: attention_reference(q, k, v, causal, None, f)[result],
+                lambda q, k, v, f, causal=_causal, result=_result: attention_reference(
+                    q, k, v, causal, None, f
+                )[result],
                 Input((*_heads, 6, 4), "f64"),
                 Input((*_key_heads, _keys, 4), "f64"),
                 Input((*_key_heads, _keys, 2), "f64"),
