@@ -42,6 +42,8 @@ def test_every_function_has_a_case():
         "update",
         "gradient",
         "compile",
+        "read_values",
+        "replace_values",
         "initial_state",
         "dropout",
         "random_uniform",
