@@ -4,6 +4,7 @@
     python examples/gpt2_train.py --out out/nano --resume
 """
 
+import math
 import sys
 from pathlib import Path
 
@@ -72,6 +73,15 @@ def parse_arguments(arguments):
     options = parser.parse_args(arguments)
     if options.device == "cuda":
         parser.error("argument --device: there is no CUDA backend in this version; run with --device cpu")
+    if options.init_from and not options.resume:
+        for name in ("preset", "tokenizer", "vocab_size"):
+            if getattr(options, name) is not None:
+                option = "--" + name.replace("_", "-")
+                parser.error(f"argument {option}: --init-from decides it; leave {option} out")
+    if options.vocab_size and options.tokenizer not in (None, "bpe"):
+        parser.error("argument --vocab-size: only for a bpe that is trained on the corpus; leave it out")
+    if options.peak_gflops is not None and not 0 < options.peak_gflops < math.inf:
+        parser.error(f"argument --peak-gflops: must be above 0, not {options.peak_gflops}")
     return options
 
 

@@ -26,6 +26,13 @@ def positive(text):
     return number
 
 
+def reader_gone():
+    """The exit status where whoever read stdout, such as `head`, is gone; what still waits to be written is dropped."""
+    # Python tries to write it once more at exit, which must not fail.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return READER_GONE
+
+
 def exit_status(program, work, failures=()):
     """The exit status of `program`: what `work()` gives, 0 for None.
 
@@ -41,9 +48,7 @@ def exit_status(program, work, failures=()):
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # What still waits to be written is dropped: Python tries once more at exit, which must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return READER_GONE
+        return reader_gone()
     except (*failures, ValueError, OSError, ei.EulerError) as error:
         print(f"{program}: error: {error}", file=sys.stderr)
         return 1 if isinstance(error, tuple(failures)) else 2

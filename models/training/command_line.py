@@ -4,7 +4,7 @@ import argparse
 import sys
 
 import euler_ir as ei
-from models.command_line import positive
+from models.command_line import positive, reader_gone
 from models.training.trainer import Diverged
 
 COMMON = ("steps", "batch_size", "context", "accumulate", "learning_rate", "dropout", "validate_every", "seed")
@@ -44,7 +44,8 @@ def given(options, names):
 def train(program, open_run, options):
     """Open a run and train it: what a training program's `main` does after its arguments.
 
-    Exit status: 0 done, 1 training or writing failed, 2 wrong use, 128 + n stopped by signal n.
+    Exit status: 0 done, 1 training or writing failed, 2 wrong use, 128 + n stopped by signal n, 141 when whoever read
+    stdout is gone.
     """
     sys.stdout.reconfigure(errors="replace")
     try:
@@ -58,7 +59,9 @@ def train(program, open_run, options):
     try:
         print(run.task.description(), flush=True)
         stopped_by = run.train(options.steps)
-        print(run.summary())
+        print(run.summary(), flush=True)
+    except BrokenPipeError:
+        return reader_gone()
     except (Diverged, ValueError, OSError, MemoryError, ei.EulerError) as error:
         print(f"{program}: error: {_in_words(error)}", file=sys.stderr)
         return 1

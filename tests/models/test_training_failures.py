@@ -5,6 +5,7 @@ import math
 import os
 import resource
 import runpy
+import subprocess
 import sys
 
 import numpy as np
@@ -296,6 +297,9 @@ def test_a_corpus_that_cannot_be_used_is_one_line_and_exit_code_2(tmp_path, cont
         (["--seed", str(1 << 63)], "seed must be at least 0 and below 2^63"),
         (["--batch-size", str(10**12), "--device", "reference"], "There is not enough memory"),
         (["--memory-budget", "9" * 400], "is no amount of memory"),
+        (["--init-from", "model"], "argument --preset: --init-from decides it"),
+        (["--tokenizer", "characters", "--vocab-size", "300"], "argument --vocab-size: only for a bpe"),
+        (["--peak-gflops", "nan"], "argument --peak-gflops: must be above 0, not nan"),
         (["--nonsense"], "unrecognized arguments"),
     ],
 )
@@ -341,3 +345,17 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, text_file):
     process = program("--corpus", text_file, "--out", tmp_path / "file" / "run")
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 2 and "file" in errors and errors.count("\n") == 1
+
+
+def test_a_reader_that_is_gone_ends_training_without_a_traceback(tmp_path, text_file):
+    example = str(ROOT / "examples" / "gpt2_train.py")
+    arguments = ["--preset", "pico", "--corpus", text_file, "--steps", "2", "--batch-size", "1", "--device", "reference"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    run = subprocess.run(
+        [sys.executable, example, *arguments, "--context", "8", "--out", str(tmp_path / "run")],
+        **{"stdout": writing, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    os.close(writing)
+    assert (run.returncode, run.stderr) == (141, "")
