@@ -47,7 +47,8 @@ def export(options):
 def names_of(runs):
     """The path of each run by the shortest name that tells them apart: its folder's, or the whole path."""
     names = [Path(run).resolve().name for run in runs]
-    return {name if names.count(name) == 1 else run.strip("/"): Path(run) for name, run in zip(names, runs, strict=True)}
+    named = zip(names, runs, strict=True)
+    return {name if names.count(name) == 1 else run.strip("/"): Path(run) for name, run in named}
 
 
 def read_log(folder):

@@ -47,7 +47,8 @@ def main(arguments=None):
     bounds = np.zeros(2, np.int64)
     lines = longest_line(text, len(text), bounds)
     start, stop = bounds.tolist()
-    print(f"{lines} lines, the longest has {stop - start} bytes: {text[start:stop].tobytes().decode('utf-8', 'replace')}")
+    longest = text[start:stop].tobytes().decode("utf-8", "replace")
+    print(f"{lines} lines, the longest has {stop - start} bytes: {longest}")
     return 0
 
 

@@ -38,7 +38,8 @@ class Calls(Expressions):
         registers = [
             self._as(kind, value, node) for kind, value in zip(callee.parameters.values(), arguments, strict=True)
         ]
-        call = f"call {result_type(callee.results)} {callee.name_in_module}({', '.join(each.typed for each in registers)})"
+        given = ", ".join(each.typed for each in registers)
+        call = f"call {result_type(callee.results)} {callee.name_in_module}({given})"
         if not callee.results:
             self.code.line(call)
             return []

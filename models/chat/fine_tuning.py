@@ -145,8 +145,8 @@ def start_fine_tuning(folder, settings, model, backend="cpu", threads=None):
 def resume_fine_tuning(folder, given=(), backend="cpu", threads=None):
     """Continue the run in `folder` from its latest checkpoint, bit for bit as if it had never stopped.
 
-    `given` and what is raised are those of `checkpoint_to_continue`, and ValueError when the conversations in the folder
-    changed.
+    `given` and what is raised are those of `checkpoint_to_continue`, and ValueError when conversations in the
+    folder changed.
     """
     folder = RunFolder(folder)
     with folder.abandoned_on_error():

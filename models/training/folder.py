@@ -97,7 +97,7 @@ class RunFolder:
 
     @contextmanager
     def abandoned_on_error(self):
-        """A block that gets a run ready. When it fails, others may write here; the folder goes if it was made for it."""
+        """A block that gets a run ready. If it fails, others may write here; the folder goes if it was made for it."""
         try:
             yield
         except BaseException:

@@ -278,7 +278,7 @@ def learn_merges(pieces, ends, counts, limit, ids_from_byte):
     # A merge makes a word shorter by one, and adds at most a record on either side.
     most_records = used + 2 * symbols
     if max(most_records, size) > MOST_RECORDS:
-        raise ValueError(f"The text has {symbols} bytes of different pieces, too many to number. Train on a part of it.")
+        raise ValueError(f"The text has {symbols} bytes of different pieces, too many to number. Train on part of it.")
     records = np.empty(2 * most_records, np.uint32)
     firsts = 1 + np.cumsum(byte_records) - byte_records
     behind = firsts.copy()
