@@ -163,8 +163,7 @@ define(
     attributes={"causal": "bool", "scale": "float"},
     operand_names=("query", "key", "value", "visible_from"),
     optional=1,
-    doc="softmax(scale * query @ key.T) @ value, and the logsumexp of the scores; causal hides later keys and "
-    "visible_from earlier ones",
+    doc="softmax(scale * query @ key.T) @ value, causal or from a key on, and the scores' logsumexp",
 )
 
 

@@ -194,7 +194,7 @@ define(
     decompose=_decompose_dynamic_update_slice,
     attributes={"axis": "int"},
     operand_names=("operand", "update", "start"),
-    doc="x with update written over it from start on along an axis; each of the first axes may have starts of its own",
+    doc="x with update written over it from start, one or one a row, on along an axis",
 )
 define(
     # What the pass `legalize` makes of a sum: the updates are added where the operand lies.
