@@ -3,9 +3,10 @@
 import math
 import time
 
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
+
+from models.command_line import Screen
 
 # The share of the past in the running means of loss and speed: they follow about the last 20 steps.
 MEMORY = 0.95
@@ -16,7 +17,7 @@ class Progress:
 
     def __init__(self, steps, done, tokens_per_step, console=None):
         self._steps, self._first, self._tokens_per_step = steps, done, tokens_per_step
-        self._console = console or Console(highlight=False, soft_wrap=True)
+        self._console = console or Screen(highlight=False, soft_wrap=True)
         self._live = Live(console=self._console, refresh_per_second=4, transient=True)
         self._started = time.monotonic()
         self._means = {}
