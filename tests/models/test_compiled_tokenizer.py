@@ -1,7 +1,5 @@
 """The compiled loops of the tokenizer, against tiktoken, tokenizers, rustbpe and the Python loops."""
 
-import gzip
-import json
 import mmap
 import os
 import random
@@ -29,7 +27,6 @@ from models.tokenizer.training import learn_merges
 from models.tokenizer.unicode_classes import class_table
 
 ROOT = Path(__file__).parents[2]
-DATA = ROOT / "tests" / "data"
 TRICKY_CHARACTERS = "aZstmdrevl''  \t\n\r\x0b\x1c\x85\xa0\u200b\u2003\u2028.,-_<|>09٣Ⅷ½ée\u0301你😀\u200d\ufeff\0"
 SPECIAL = "<|endoftext|>"
 
@@ -295,19 +292,6 @@ def test_training_on_a_long_text_without_a_break():
     tokenizer = Tokenizer.train(letters, 1000)
     assert tokenizer.merges[:20] == learn_merges({letters.encode(): 1}, 20)
     assert tokenizer.decode(tokenizer.encode(letters)) == letters
-
-
-@pytest.mark.slow
-def test_ten_megabytes_of_mixed_text(gpt2, reference, corpus):
-    source = random.Random(7)
-    languages = [json.loads(line) for line in gzip.open(DATA / "udhr_sample.jsonl.gz", "rt", encoding="utf-8")]
-    parts = [*corpus.splitlines(keepends=True), *map(str, languages)]
-    parts += ["".join(source.choices(TRICKY_CHARACTERS, k=source.randrange(200))) for _ in range(10_000)]
-    text = ""
-    while len(text.encode()) < 10_000_000:
-        source.shuffle(parts)
-        text += "".join(parts)
-    assert np.array_equal(gpt2.encode_to_numpy(text), reference.encode_ordinary(text))
 
 
 def test_a_short_memory_of_pieces_does_no_harm(gpt2, reference):

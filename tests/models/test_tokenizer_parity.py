@@ -13,7 +13,8 @@ import models.tokenizer.compiled
 from models.tokenizer.bpe import Tokenizer
 from models.tokenizer.unicode_classes import SPACE, class_table
 
-DATA = Path(__file__).parents[1] / "data"
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data"
 ALL_TEXTS = 1 << 62
 
 
@@ -123,6 +124,22 @@ def test_fuzzed_strings_as_one_long_text(gpt2, reference):
     assert np.array_equal(ids, reference.encode_ordinary(text))
     clean = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     assert gpt2.decode(ids) == clean
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("path")
+def test_ten_megabytes_of_mixed_text(gpt2, reference, corpus):
+    """Verse, programs, languages, naughty and fuzzed strings, each time in another order."""
+    source = random.Random(7)
+    parts = [*corpus.splitlines(keepends=True), *fuzzed(10_000, seed=8)]
+    parts += [file.read_text(encoding="utf-8") for file in sorted((ROOT / "euler_ir").rglob("*.py"))]
+    parts += [row["text"] for row in rows("udhr_sample.jsonl.gz")]
+    parts += json.loads((DATA / "blns.json").read_text(encoding="utf-8"))
+    text = ""
+    while len(text.encode("utf-8", "surrogatepass")) < 10_000_000:
+        source.shuffle(parts)
+        text += "".join(parts)
+    assert np.array_equal(gpt2.encode_to_numpy(text, disallowed_special=()), reference.encode_ordinary(text))
 
 
 def fuzzed_bytes(count, seed):
