@@ -1,4 +1,4 @@
-"""Turn a Hugging Face GPT-2 into a checkpoint, to sample, chat and train from, or a checkpoint into such a folder.
+"""Turn a Hugging Face GPT-2 or Llama into a checkpoint, to sample, chat and train from, or a GPT-2 into such a folder.
 
     python examples/gpt2_convert.py import gpt2/ out/gpt2.safetensors
     python examples/gpt2_convert.py export out/gpt2/best.safetensors gpt2-shakespeare/
@@ -52,7 +52,7 @@ def export_checkpoint(options):
 
 def described(checkpoint):
     count = checkpoint.config.build().parameter_count()
-    return f"GPT-2 of {count:,} parameters, tokenizer of {checkpoint.tokenizer.vocab_size:,} ids"
+    return f"{checkpoint.config.title} of {count:,} parameters, tokenizer of {checkpoint.tokenizer.vocab_size:,} ids"
 
 
 def main(arguments=None):

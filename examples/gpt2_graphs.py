@@ -1,8 +1,9 @@
-"""GPT-2's graphs to look at, for example with
+"""Graphs of GPT-2 and NanoEuler to look at, for example with
 
     euler-ir dump examples/gpt2_graphs.py:nano_step --stage plan
 """
 
+from models import nanoeuler
 from models.generation.cache import decode_graph, prefill_graph
 from models.gpt2 import PRESETS
 from models.language_model import evaluation_graph, train_graph
@@ -31,3 +32,8 @@ def nano_decode():
 def gpt2_step():
     """A training step of GPT-2 with 124 million parameters: one window of 256 tokens."""
     return train_graph(PRESETS["124M"], 1, 256)
+
+
+def nanoeuler_step():
+    """A training step of NanoEuler with 116 million parameters: one window of 512 tokens."""
+    return train_graph(nanoeuler.PRESETS["nanoeuler-116M"], 1, 512)

@@ -8,6 +8,7 @@ import numpy as np
 
 from models.config_fields import checked_fields
 from models.gpt2 import GPT2Config
+from models.llama import read_llama
 from models.named_tensors import check_tensors
 from models.tensor_files import CONFIG, check_layers, read_config, read_tensors, write_json, write_tensors
 from models.tokenizer.bpe import Tokenizer
@@ -62,12 +63,13 @@ def read_gpt2(path):
 
 
 def read_checkpoint(path, tokenizer=None):
-    """(Checkpoint, notices) of what `read_gpt2` reads, at step 0 and with weights alone, so that training begins there.
+    """(Checkpoint, notices) of a GPT-2 or a Llama, at step 0 and with weights alone, so that training begins there.
 
-    `tokenizer` stands in for the one in the folder. Raises as `read_gpt2` and `load_tokenizer`, and ValueError when the
-    tokenizer has more ids than the model.
+    `tokenizer` stands in for the one in the folder. Raises as `read_gpt2`, `read_llama` and `load_tokenizer`, and
+    ValueError when the tokenizer has more ids than the model.
     """
-    config, arrays, notices = read_gpt2(path)
+    document, _ = read_config(path)
+    config, arrays, notices = (read_llama if document.get("model_type") == "llama" else read_gpt2)(path)
     if tokenizer is None:
         tokenizer = _tokenizer_in(Path(path) if Path(path).is_dir() else Path(path).parent)
     if tokenizer.vocab_size > config.vocab_size:

@@ -1,4 +1,4 @@
-"""A GPT-2 goes from Hugging Face's folder to a checkpoint, is used, and goes back."""
+"""A model goes from Hugging Face's folder to a checkpoint, is used, and a GPT-2 goes back."""
 
 import json
 import subprocess
@@ -7,10 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import transformers
 
 import euler_ir as ei
 from examples import gpt2_convert
+from models.generation.sampler import Sampler
+from models.generation.sampling import Sampling
 from models.gpt2 import GPT2Config
 from models.language_model import train_graph
 from models.tokenizer.characters import CharacterTokenizer
@@ -73,6 +76,29 @@ def test_there_and_back(checkpoint_file, tmp_path):
     text = "First, né <|endoftext|>\n\n  x"
     assert tokenizer(text)["input_ids"] == Checkpoint.load(checkpoint_file).tokenizer.encode(text, allowed_special="all")
     assert (tokenizer.eos_token_id, model.generation_config.eos_token_id, tokenizer.model_max_length) == (0, 0, 128)
+
+
+def test_a_llama_becomes_a_nanoeuler_that_goes_on_as_transformers_does(tmp_path):
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=1024, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4)
+    config = transformers.LlamaConfig(**sizes, num_key_value_heads=2, max_position_embeddings=32)
+    theirs = transformers.LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    theirs.save_pretrained(tmp_path / "llama")
+    path = tmp_path / "llama.safetensors"
+    assert gpt2_convert.main(["import", str(tmp_path / "llama"), str(path)]) == 2, "it has no tokenizer"
+    finished = convert("import", tmp_path / "llama", path, "--tokenizer", FOLDER)
+    assert finished.returncode == 0, finished.stderr
+    assert f"NanoEuler of {theirs.num_parameters():,} parameters, tokenizer of 1,024 ids" in finished.stdout
+    checkpoint = Checkpoint.load(path)
+    prompt = checkpoint.tokenizer.encode("KING RICHARD:")
+    greedy = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None}
+    expected = theirs.generate(torch.tensor([prompt]), **greedy)[0, len(prompt) :].tolist()
+    sampler = Sampler.of_checkpoint(checkpoint)
+    assert list(sampler.tokens(prompt, 12, Sampling(temperature=0), stop_ids=())) == expected
+    assert gpt2_convert.main(["export", str(path), str(tmp_path / "back")]) == 2
 
 
 def test_what_cannot_be_converted_is_one_line(checkpoint_file, tmp_path, capsys):
