@@ -3,16 +3,13 @@
 Cold is with an empty cache of compiled code, cached is a second process with the cache that the first one left.
 """
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 
 from benchmarks import first_call
 from benchmarks.peers import BASELINE
-from benchmarks.remote import PeerError
+from benchmarks.remote import run_alone
 from benchmarks.report import Table, spread
 from benchmarks.timing import summary
 
@@ -55,13 +52,9 @@ def measure(parts, peers, threads, rounds):
 
 def _seconds(peer, part, threads, cache):
     """Those from the start of the process, or for what is no training step from the end of its imports."""
-    command = [sys.executable, "-m", "benchmarks.first_call", peer, part, str(threads)]
-    start = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     environment = {**os.environ, **dict.fromkeys(CACHES, cache)}
-    done = subprocess.run(command, check=False, env=environment, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise PeerError(f"{peer} died with exit code {done.returncode}; see its error above.")
-    times = json.loads(done.stdout.splitlines()[-1])
+    start = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    times = run_alone(peer, "first_call", peer, part, threads, environment=environment)
     since = times["imported"] if part in ("chain", "passes") else start
     return (times["finished"] - since) / 1e9
 

@@ -2,12 +2,9 @@
 
 import time
 
-import numpy as np
-
-import euler_ir as ei
+from benchmarks.euler_gpt2 import config_of, first_state
 from models.generation.sampler import Sampler
 from models.generation.sampling import Sampling
-from models.gpt2 import GPT2Config
 from models.language_model import evaluation_graph
 from models.tokenizer.bpe import Tokenizer
 
@@ -23,10 +20,8 @@ class EulerDecoder:
     kept = None
 
     def __init__(self, workload, weights, threads, window):
-        config = GPT2Config(workload.vocab_size, workload.context, workload.layers, workload.heads, workload.width)
-        graph = evaluation_graph(config, 1, 1)
-        state, names = ei.initial_state(graph), [parameter.op.attributes["name"] for parameter in graph.parameters]
-        np.savez(weights, **{name: state[name] for name in names})
+        config = config_of(workload)
+        state = first_state(evaluation_graph(config, 1, 1), weights)
         # Tokens of two bytes, up to the last, which ends a text.
         pairs = [divmod(number, 256) for number in range(workload.vocab_size - 257)]
         tokenizer = Tokenizer(pairs) if pairs else Tokenizer([], ())

@@ -9,9 +9,7 @@ from benchmarks import workload as settings
 from models.gpt2 import GPT2Config
 from models.language_model import evaluation_graph, train_graph
 
-
 ACTIVATIONS = {"tanh": "gelu_new", "none": "gelu"}
-
 
 def config_of(workload):
     """The GPT-2 of a Workload."""
@@ -32,16 +30,22 @@ def step_graph(workload, betas=settings.BETAS):
     )
 
 
+def first_state(graph, weights):
+    """The state that the graph begins with; its parameters are written to the file `weights`, unless that is None."""
+    state = ei.initial_state(graph)
+    if weights is not None:
+        names = [parameter.op.attributes["name"] for parameter in graph.parameters]
+        np.savez(weights, **{name: state[name] for name in names})
+    return state
+
+
 class EulerStep:
     """The step of a Workload. It begins with weights of its own and writes them to the file `weights` for the peers."""
 
     def __init__(self, workload, weights, threads, betas=settings.BETAS):
         self._workload, self._threads = workload, threads
         graph = step_graph(workload, betas)
-        self._state = ei.initial_state(graph)
-        if weights is not None:
-            names = [parameter.op.attributes["name"] for parameter in graph.parameters]
-            np.savez(weights, **{name: self._state[name] for name in names})
+        self._state = first_state(graph, weights)
         self._run = ei.compile(graph, threads=threads)
 
     def prepare(self, tokens, targets):

@@ -8,36 +8,17 @@ import json
 import sys
 import time
 
-from benchmarks.peers import BASELINE
+from benchmarks.peers import BASELINE, training_step
 from benchmarks.workload import WORKLOADS
 
 CHAIN_OPERATIONS = 1000
 CHAIN_LENGTH = 1024
 
+_TRAINERS = (BASELINE, "torch", "torch-compile")
+
 
 def _now():
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-
-
-def _euler_step(workload, threads):
-    from benchmarks.euler_gpt2 import EulerStep
-
-    return EulerStep(workload, None, threads)
-
-
-def _torch_step(workload, threads):
-    from benchmarks.torch_gpt2 import TorchStep
-
-    return TorchStep(workload, None, threads)
-
-
-def _compiled_torch_step(workload, threads):
-    from benchmarks.torch_gpt2 import CompiledTorchStep
-
-    return CompiledTorchStep(workload, None, threads)
-
-
-_STEPS = {BASELINE: _euler_step, "torch": _torch_step, "torch-compile": _compiled_torch_step}
 
 
 def _chain(x, tanh):
@@ -93,14 +74,14 @@ def _passes(threads):
 
 def has(peer, what):
     """Whether ``peer`` can do ``what``."""
-    return peer in ({"chain": _CHAINS, "passes": {BASELINE: _passes}}.get(what, _STEPS))
+    return peer in ({"chain": _CHAINS, "passes": {BASELINE: _passes}}.get(what, _TRAINERS))
 
 
 def main(peer, what, threads):
     """Do it, and print the times."""
     if what in WORKLOADS:
         workload = WORKLOADS[what]
-        step = _STEPS[peer](workload, int(threads))
+        step = training_step(peer)(workload, None, int(threads))
         imported = _now()
         step.step(step.prepare(*workload.batches(1)[0]))
     elif what == "chain":

@@ -7,11 +7,8 @@ that torch has for CPUs since. The text is this repository's Shakespeare, which 
 other plays.
 """
 
-import json
 import os
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,7 +18,7 @@ import numpy as np
 from benchmarks import nanogpt_run
 from benchmarks.compile import CACHES
 from benchmarks.peers import BASELINE
-from benchmarks.remote import PeerError
+from benchmarks.remote import run_alone
 from benchmarks.report import Table, number, spread
 from benchmarks.timing import ratio, summary
 from benchmarks.train import check_losses
@@ -68,8 +65,7 @@ def _measured(part, names, tokens, weights, threads, rounds):
 
 def _prepare(tokens, weights):
     """Write the ids of the text's characters and the first weights."""
-    import euler_ir as ei
-    from benchmarks.euler_gpt2 import step_graph
+    from benchmarks.euler_gpt2 import first_state, step_graph
     from models.data.corpus import read_corpus, split_corpus
     from models.tokenizer.characters import CharacterTokenizer
 
@@ -77,21 +73,16 @@ def _prepare(tokens, weights):
     tokenizer = CharacterTokenizer.train(text)
     train, validation = (tokenizer.encode_to_numpy(part) for part in split_corpus(text))
     np.savez(tokens, train=train, validation=validation, vocab_size=tokenizer.vocab_size)
-    graph = step_graph(nanogpt_run.workload(tokenizer.vocab_size))
-    state = ei.initial_state(graph)
-    np.savez(weights, **{p.op.attributes["name"]: state[p.op.attributes["name"]] for p in graph.parameters})
+    first_state(step_graph(nanogpt_run.workload(tokenizer.vocab_size)), weights)
 
 
 def _run(peer, tokens, weights, rate, seed, threads):
     """What one run gives, with the seconds from the start of its process to the first step and to the end."""
-    command = [sys.executable, "-m", "benchmarks.nanogpt_run", peer, tokens, weights, rate, seed, threads]
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, **dict.fromkeys(CACHES, cache)}
         start, used = time.clock_gettime_ns(time.CLOCK_MONOTONIC), _processor_seconds()
-        done = subprocess.run(list(map(str, command)), check=False, env=environment, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise PeerError(f"{peer} died with exit code {done.returncode}; see its error above.")
-    found = json.loads(done.stdout.splitlines()[-1])
+        given = peer, tokens, weights, rate, seed, threads
+        found = run_alone(peer, "nanogpt_run", *given, environment=environment)
     return found | {
         "first_step_seconds": (found["first"] - start) / 1e9,
         "seconds": (found["finished"] - start) / 1e9,
@@ -135,7 +126,8 @@ def _table(result):
         "validation loss, all text",
     )
     rate = nanogpt_run.PEAK_RATES[result["part"]]
-    title = f"{result['part']}: {result['tokens']:,} characters in {nanogpt_run.STEPS} steps, at a rate of up to {rate:g}"
+    steps = f"{result['tokens']:,} characters in {nanogpt_run.STEPS} steps"
+    title = f"{result['part']}: {steps}, at a rate of up to {rate:g}"
     note = (
         "Seconds are from the start of Python to the last estimate of the loss, compiling without a cache included; "
         "those of processors, of all threads, count neither what waits nor other programs. "

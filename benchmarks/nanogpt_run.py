@@ -5,7 +5,6 @@ batches, the number of threads. What it prints, as JSON: the monotonic clock in 
 the end, the first losses, and all estimates of the loss.
 """
 
-import importlib
 import json
 import math
 import sys
@@ -13,7 +12,7 @@ import time
 
 import numpy as np
 
-from benchmarks.peers import BASELINE
+from benchmarks.peers import BASELINE, training_step
 from benchmarks.workload import Workload
 from models.data.batches import Batches, validation_windows
 from models.data.sources import Source
@@ -24,12 +23,6 @@ PEAK_RATES = {"nanogpt-rate": 1e-3, "higher-rate": 4e-3}
 BETAS = (0.9, 0.99)
 EVALUATE_EVERY, EVALUATION_BATCHES = 250, 20
 CHECKED_STEPS = 3
-
-_STEPS = {
-    BASELINE: ("benchmarks.euler_gpt2", "EulerStep"),
-    "torch": ("benchmarks.torch_gpt2", "TorchStep"),
-    "torch-compile": ("benchmarks.torch_gpt2", "CompiledTorchStep"),
-}
 
 
 def workload(vocab_size):
@@ -50,10 +43,9 @@ def run(peer, tokens, weights, rate, seed, threads):
     with np.load(tokens) as arrays:
         texts = {name: arrays[name] for name in ("train", "validation")}
         vocab_size = int(arrays["vocab_size"])
-    module, name = _STEPS[peer]
     # euler_ir begins with weights of its own, which are those of the file.
     begin = None if peer == BASELINE else weights
-    step = getattr(importlib.import_module(module), name)(workload(vocab_size), begin, threads, BETAS)
+    step = training_step(peer)(workload(vocab_size), begin, threads, BETAS)
     sources = {name: [Source(name, [text])] for name, text in texts.items()}
     training = Batches(sources["train"], BATCH, CONTEXT, seed)
     samples = {name: Batches(source, BATCH, CONTEXT, seed, EVALUATION_BATCHES) for name, source in sources.items()}

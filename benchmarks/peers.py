@@ -1,5 +1,6 @@
 """The frameworks that euler_ir is measured beside. None is needed, and each is imported in processes of its own."""
 
+import importlib
 import importlib.util
 from dataclasses import dataclass
 
@@ -24,6 +25,19 @@ PEERS = {
     "tokenizers": Peer("tokenizers", "pip install tokenizers"),
     "rustbpe": Peer("rustbpe", "pip install rustbpe"),
 }
+
+_TRAINING_STEPS = {
+    BASELINE: ("benchmarks.euler_gpt2", "EulerStep"),
+    "torch": ("benchmarks.torch_gpt2", "TorchStep"),
+    "torch-compile": ("benchmarks.torch_gpt2", "CompiledTorchStep"),
+    "jax": ("benchmarks.jax_gpt2", "JaxStep"),
+}
+
+
+def training_step(peer):
+    """The class of the peer's training step, imported when asked for: a process holds its own framework alone."""
+    module, name = _TRAINING_STEPS[peer]
+    return getattr(importlib.import_module(module), name)
 
 
 def is_installed(peer):

@@ -1,6 +1,9 @@
 """An object in a process of its own, so that a peer's memory, threads and imports are its own."""
 
+import json
 import multiprocessing
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -56,6 +59,15 @@ def _serve(connection, make, arguments):
         except EOFError:
             return
         connection.send(getattr(subject, method)(*given))
+
+
+def run_alone(peer, module, *arguments, environment=None):
+    """What `python -m benchmarks.MODULE ARGUMENTS` says in JSON on its last line. Raises PeerError when it fails."""
+    command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
+    done = subprocess.run(command, check=False, env=environment, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise PeerError(f"{peer} died with exit code {done.returncode}; see its error above.")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def take_turns(remotes, rounds, method, *arguments):

@@ -1,11 +1,7 @@
 """How long the text form takes to read, to verify and to print."""
 
-import json
-import subprocess
-import sys
-
 from benchmarks.peers import BASELINE
-from benchmarks.remote import PeerError
+from benchmarks.remote import run_alone
 from benchmarks.report import Table, spread
 from benchmarks.text_run import OPERATORS
 from benchmarks.timing import summary
@@ -43,11 +39,7 @@ def measure(parts, peers, threads, rounds):
 
 
 def _run(peer, part):
-    command = [sys.executable, "-m", "benchmarks.text_run", peer, part]
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise PeerError(f"{peer} died with exit code {done.returncode}; see its error above.")
-    return json.loads(done.stdout)
+    return run_alone(peer, "text_run", peer, part)
 
 
 def tables(results, ceilings):

@@ -14,7 +14,7 @@ from benchmarks.remote import PeerError, Remote, take_turns
 from benchmarks.report import Table, number, spread
 from benchmarks.timing import ratio, summary
 from benchmarks.tokenizer_corpus import corpus_of
-from benchmarks.tokenizer_peers import VOCABULARY, TokenizerPeer
+from benchmarks.tokenizer_peers import ENCODED, VOCABULARY, TokenizerPeer
 
 PEERS = ("tiktoken", "tokenizers", "rustbpe")
 DEFAULT_PEERS = PEERS
@@ -25,8 +25,6 @@ OPTIONS = {
     "megabytes": {"type": count, "default": 100, "help": "to learn from, and to encode as a file (default: 100)"},
 }
 
-# A tenth of what is learned from is encoded in memory.
-ENCODED = 10
 _ABLE = {"train": ("tokenizers", "rustbpe"), "encode": ("tiktoken", "tokenizers"), "files": ()}
 
 

@@ -19,6 +19,7 @@ from models.tokenizer.pretokenize import SAFE_CUT
 VOCABULARY = 32_000
 DOCUMENT = 1 << 16
 ENCODED = 10
+"""A tenth of what is learned from is encoded in memory."""
 PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 

@@ -2,12 +2,11 @@
 
 import contextlib
 import dataclasses
-import importlib
 import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.peers import BASELINE
+from benchmarks.peers import BASELINE, training_step
 from benchmarks.remote import PeerError, Remote, resident_mib, take_turns
 from benchmarks.report import Table, number, percent, spread
 from benchmarks.timing import ratio, summary, timed_ms
@@ -25,13 +24,6 @@ LOSS_TOLERANCE = 1e-5
 # A turn is as many steps as make about this much work, and at least one.
 GFLOP_A_TURN = 300
 
-_STEPS = {
-    BASELINE: ("benchmarks.euler_gpt2", "EulerStep"),
-    "torch": ("benchmarks.torch_gpt2", "TorchStep"),
-    "torch-compile": ("benchmarks.torch_gpt2", "CompiledTorchStep"),
-    "jax": ("benchmarks.jax_gpt2", "JaxStep"),
-}
-
 
 class Training:
     """The training of a Workload by one peer, in its own process. euler_ir writes the weights, the others read them."""
@@ -39,9 +31,7 @@ class Training:
     def __init__(self, peer, workload, weights, threads):
         self._begun_mib = resident_mib("VmRSS")
         start = time.perf_counter()
-        # Imported here, so that a process holds its own framework alone.
-        module, name = _STEPS[peer]
-        self._trainer = getattr(importlib.import_module(module), name)(workload, weights, threads)
+        self._trainer = training_step(peer)(workload, weights, threads)
         self._build_seconds = time.perf_counter() - start
         self._inputs = [self._trainer.prepare(*batch) for batch in workload.batches(BATCHES)]
         self._number = 0

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from euler_ir.dtypes import accumulation_dtype
+from euler_ir.errors import GraphError
 from euler_ir.graph import Graph, Value
 from euler_ir.optim.adamw import AdamW
 from euler_ir.optim.gradients import Gradients
@@ -36,7 +37,8 @@ class Muon(Optimizer):
 
     ``orthogonal`` is five steps of Newton-Schulz from u / |u|. The factor makes the update as large as AdamW's mostly
     is (Liu et al., arXiv:2502.16982, 2.2), so that learning rate and weight decay of AdamW do for both. States are
-    ``optim.momentum.<name>`` and those of AdamW. ``hidden`` says which parameters Muon is for.
+    ``optim.momentum.<name>`` and those of AdamW. ``hidden`` says which parameters Muon is for; a step raises
+    GraphError when one of those is no matrix.
     """
 
     def __init__(
@@ -63,6 +65,9 @@ class Muon(Optimizer):
         rate = self._rate(graph)
         keep = 1.0 - rate * self.weight_decay
         for parameter, gradient in matrices.items():
+            if parameter.ndim != 2:
+                error = GraphError(f"Muon is for matrices: {parameter.name} is {parameter.type}")
+                raise graph.explain(error, (parameter,))
             dtype = accumulation_dtype(parameter.dtype)
             g, p, velocity = cast(gradient, dtype), cast(parameter, dtype), moment(parameter, "optim.momentum")
             m = velocity * self.momentum + g * (1.0 - self.momentum)

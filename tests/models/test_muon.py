@@ -10,7 +10,12 @@ from euler_ir.initializers import Normal
 from euler_ir.optim.muon import is_hidden_matrix
 from models.architectures import PRESETS
 
-HIDDEN_SHAPES = {"h.0.wide.weight": (3, 8), "h.0.tall.weight": (9, 4), "h.0.square.weight": (5, 5), "h.0.row.weight": (1, 6)}
+HIDDEN_SHAPES = {
+    "h.0.wide.weight": (3, 8),
+    "h.0.tall.weight": (9, 4),
+    "h.0.square.weight": (5, 5),
+    "h.0.row.weight": (1, 6),
+}
 SHAPES = {**HIDDEN_SHAPES, "h.0.mlp.bias": (4,), "wte": (7, 3)}
 HIDDEN = list(HIDDEN_SHAPES)
 
@@ -118,6 +123,13 @@ def test_heads_in_a_list_are_not_hidden():
         hidden = [name for name, each in config.build().named_parameters() if is_hidden_matrix(each.value)]
     layers = ("attention.qkv", "attention.output", "mlp.gate", "mlp.up", "mlp.down")
     assert hidden == [f"blocks.{block}.{layer}.weight" for block in range(config.layers) for layer in layers]
+
+
+def test_only_matrices_are_made_orthogonal():
+    with ei.Graph():
+        kernel = ei.parameter("conv.0.kernel", (3, 4, 5), ei.initializers.Ones())
+        with pytest.raises(ei.GraphError, match=r"Muon is for matrices: conv.0.kernel is f32\[3, 4, 5\]"):
+            optim.Muon(0.1, hidden=lambda parameter: True).step((kernel * kernel).sum())
 
 
 def test_a_momentum_that_cannot_be_is_refused():

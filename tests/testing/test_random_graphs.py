@@ -72,6 +72,7 @@ def test_the_edges_are_drawn(drawn):
         "updates": any(graph.updates for graph in graphs),
         "an optimiser": any(graph.leaf("optim.step") is not None for graph in graphs),
         "attention of grouped queries": any(op.operands[0].shape[:-2] != op.operands[1].shape[:-2] for op in attentions),
+        "attention of texts": any(len(op.operands) > 3 for op in attentions),
         "starts for each row": any(op.operands[2].ndim for op in writes),
         "NaN": np.isnan(numbers).any(),
         "infinities": np.isposinf(numbers).any() and np.isneginf(numbers).any(),
