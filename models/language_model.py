@@ -87,45 +87,24 @@ def dropout_inputs(config, training):
     return ei.input("seed", (), ei.i64), ei.input("draw", (), ei.i64)
 
 
-def train_graph(
-    config,
-    batch,
-    context,
-    betas=(0.9, 0.95),
-    epsilon=1e-8,
-    weight_decay=0.1,
-    max_norm=1.0,
-    objective=next_token,
-    optimizer="adamw",
-):
+def train_graph(config, batch, context, objective=next_token, **optimizer_options):
     """One whole training step as a graph.
 
     Inputs: those of `objective`, as `tokens` and `targets`, i32[batch, context]; `learning_rate`, f32[]; with dropout
     also `seed` and `draw`, i64[], of which `draw` must differ from call to call. Outputs: `loss`, f32[], the mean over
-    targets that are not IGNORED_LABEL; `gradient_norm`, f64[], before clipping to `max_norm`; `gradient_norms`,
-    f64[parameters]; and the means of the objective's measures, f32[]. Nothing is updated when the loss or a gradient
-    turns out not to be finite. `optimizer` is one of OPTIMIZERS.
+    targets that are not IGNORED_LABEL; `gradient_norm`, f64[], before clipping; `gradient_norms`, f64[parameters]; and
+    the means of the objective's measures, f32[]. `optimizer_options` are those of `update_parameters`.
     """
     with ei.Graph("train") as graph:
         total, count, measures = objective(config, batch, context, training=True)
         count = ei.maximum(count, 1).cast(ei.f32)
         loss = total / count
-        _apply(optim.gradients(loss), loss, OPTIMIZERS[optimizer], betas, epsilon, weight_decay, max_norm)
+        update_parameters(optim.gradients(loss), loss, **optimizer_options)
         ei.output(**{name: measure / count for name, measure in measures.items()})
     return graph
 
 
-def accumulation_graphs(
-    config,
-    batch,
-    context,
-    betas=(0.9, 0.95),
-    epsilon=1e-8,
-    weight_decay=0.1,
-    max_norm=1.0,
-    objective=next_token,
-    optimizer="adamw",
-):
+def accumulation_graphs(config, batch, context, objective=next_token, **optimizer_options):
     """A training step over several batches, as two graphs that share a State: (accumulate, apply).
 
     Call `accumulate` with the objective's inputs (and `seed` and `draw`) for each batch, then `apply` once with
@@ -145,17 +124,23 @@ def accumulation_graphs(
             held = ei.state(f"accumulator.{name}", (), dtype=ei.f64)
             ei.update(held, ei.zeros((), ei.f64))
             means[name] = (held / ei.maximum(count, 1.0)).cast(ei.f32)
-        _apply(gradients, means.pop("loss"), OPTIMIZERS[optimizer], betas, epsilon, weight_decay, max_norm)
+        update_parameters(gradients, means.pop("loss"), **optimizer_options)
         ei.output(**means)
     return accumulate, apply
 
 
-def _apply(gradients, loss, optimizer, betas, epsilon, weight_decay, max_norm):
+def update_parameters(
+    gradients, loss, optimizer="adamw", betas=(0.9, 0.95), epsilon=1e-8, weight_decay=0.1, max_norm=1.0
+):
+    """Let the current graph move the parameters by one of OPTIMIZERS along gradients clipped to the norm `max_norm`.
+
+    Nothing is updated when the loss or a gradient turns out not to be finite.
+    """
     learning_rate = ei.input("learning_rate", ())
     clipped, norm = optim.clip_by_global_norm(gradients, max_norm)
     # A step whose numbers are not finite leaves everything as it was; the loop sees that and decides what then.
     finite = ei.logical_and(ei.absolute(loss) < math.inf, norm < math.inf)
-    optimizer(learning_rate, betas, epsilon, weight_decay).step(clipped, condition=finite)
+    OPTIMIZERS[optimizer](learning_rate, betas, epsilon, weight_decay).step(clipped, condition=finite)
     ei.output(loss=loss, gradient_norm=norm, gradient_norms=optim.gradient_norms(gradients))
 
 
