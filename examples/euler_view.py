@@ -86,7 +86,7 @@ def with_other_method(config, steps=1, method=None):
 def train(name, config, settings, tokenizer, sources, threads):
     """Train one variant on a source for training and one for validation; a Run."""
     task = Pretraining(settings, config, tokenizer, *([source] for source in sources), threads=threads)
-    trainer = Trainer(task, settings)
+    trainer = Trainer(task)
     run = Run(name, config, trainer.state, [], [], [])
     seconds = 0.0
     for step in range(settings.steps + 1):

@@ -159,4 +159,4 @@ def _run(folder, checkpoint, backend, threads):
         check_unchanged(folder / name, file)
     parts = [read_conversations(folder / name) for name in CONVERSATION_FILES]
     task = FineTuning(settings, checkpoint.config, checkpoint.tokenizer, *parts, backend, threads)
-    return TrainingRun(folder, checkpoint, task, settings)
+    return TrainingRun(folder, checkpoint, task)

@@ -201,7 +201,7 @@ def _run(folder, checkpoint, backend, threads):
     for name, part in zip(PAIR_FILES, sides):
         part.reference = log_probs[name]
     task = PreferenceTuning(settings, checkpoint.config, checkpoint.tokenizer, *sides, backend, threads)
-    return TrainingRun(folder, checkpoint, task, settings)
+    return TrainingRun(folder, checkpoint, task)
 
 
 def _digest(sides):

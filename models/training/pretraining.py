@@ -176,7 +176,7 @@ def _run(folder, checkpoint, backend, threads, memory_budget):
 
     task = fitting(task_of, settings, memory_budget) if memory_budget else task_of(settings)
     checkpoint = replace(checkpoint, settings=asdict(task.settings))
-    return TrainingRun(folder, checkpoint, task, task.settings)
+    return TrainingRun(folder, checkpoint, task)
 
 
 def _numbers(score):

@@ -27,9 +27,9 @@ class TrainingRun:
 
     peak_flops = None
 
-    def __init__(self, folder, checkpoint, task, settings):
-        self.folder, self.checkpoint, self.task, self.settings = folder, checkpoint, task, settings
-        self.trainer = Trainer(task, settings)
+    def __init__(self, folder, checkpoint, task):
+        self.folder, self.checkpoint, self.task, self.settings = folder, checkpoint, task, task.settings
+        self.trainer = Trainer(task)
         if checkpoint.step:
             checkpoint.restore(self.trainer.state)
         elif checkpoint.arrays:

@@ -25,13 +25,13 @@ class Trainer:
     `gradient_norms` are those of the last step by the name of the parameter, before clipping.
     """
 
-    def __init__(self, task, settings):
+    def __init__(self, task):
         """Compile the graphs of `task`, and begin the parameters from the seed."""
-        self.task, self.settings = task, settings
+        self.task, self.settings = task, task.settings
         self._run = task.compiled()
         graphs = [executable.graph for executable in self._run]
         self.parameters = [parameter.op.attributes["name"] for parameter in graphs[-1].parameters]
-        self.state = ei.initial_state(*graphs, seed=settings.seed)
+        self.state = ei.initial_state(*graphs, seed=self.settings.seed)
         self.gradient_norms = {}
 
     def step(self, step):

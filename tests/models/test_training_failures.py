@@ -40,7 +40,7 @@ def with_planted_gradient(monkeypatch, run, parameter, bad):
     with monkeypatch.context() as patch:
         patch.setattr(optim, "gradients", planted)
         run.task._compiled = None
-        run.trainer = Trainer(run.task, run.settings)
+        run.trainer = Trainer(run.task)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_gradient_that_is_not_finite_leaves_the_state_of_the_last_good_step(
     with pytest.raises(Diverged, match=message):
         run.train()
     assert snapshot(run.trainer.state) == run.before
-    assert run.before != snapshot(Trainer(run.task, run.settings).state), "the steps before were taken"
+    assert run.before != snapshot(Trainer(run.task).state), "the steps before were taken"
 
 
 def spoil(run, steps, monkeypatch):

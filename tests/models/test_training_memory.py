@@ -71,7 +71,7 @@ def test_below_a_batch_of_one_values_are_computed_again(corpus):
     plain = task.needs().total
     found = fitting(make, task.settings, plain - 20_000)
     assert found.settings.memory_budget > 0 and found.needs().total <= plain - 20_000
-    first, second = Trainer(task, task.settings), Trainer(found, found.settings)
+    first, second = Trainer(task), Trainer(found)
     for step in range(2):
         assert first.step(step)["loss"] == second.step(step)["loss"], "to the bit"
 

@@ -62,7 +62,7 @@ def trainer(text, vocab_size=280, **given):
     config = replace(TINY, vocab_size=tokenizer.vocab_size, dropout=options.dropout, context=options.context)
     sources = ([Source("text", [part])] for part in (tokens[:-300], tokens[-300:]))
     task = Pretraining(options, config, tokenizer, *sources, "reference")
-    return Trainer(task, options), tokenizer, tokens[-300:]
+    return Trainer(task), tokenizer, tokens[-300:]
 
 
 def program(*arguments, before="", **options):
