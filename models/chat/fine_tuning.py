@@ -33,6 +33,7 @@ class FineTuningSettings(Settings):
     """
 
     steps: int = 1000
+    warmup: int = 50
     start_from: str
     conversations: tuple[str, ...]
     train_on: str = "all"
@@ -43,11 +44,7 @@ class FineTuningSettings(Settings):
         """Settings that suit a model and the number of steps, except for what is `given`."""
         # From 2e-3 for nano's width of 128, which was measured, to 5e-5 for the 768 of GPT-2 124M, which is usual.
         given = {"context": config.context, "learning_rate": min(2e-3, 32 / config.width**2), **given}
-        steps = given.setdefault("steps", cls.steps)
-        given.setdefault("final_learning_rate", given["learning_rate"] / 10)
-        given.setdefault("warmup", min(50, steps // 10))
-        given.setdefault("validate_every", max(1, steps // 5))
-        return cls(**given)
+        return cls.suited(validations=5, **given)
 
 
 class FineTuning(Task):

@@ -36,6 +36,8 @@ class PreferenceSettings(Settings):
     """
 
     steps: int = 150
+    warmup: int = 15
+    weight_decay: float = 0.0
     start_from: str
     pairs: str
     loss: str = "dpo"
@@ -63,12 +65,7 @@ class PreferenceSettings(Settings):
         """Settings that suit a model and the number of steps, except for what is `given`."""
         # A twentieth of what fine-tuning takes: preferences move a model fast, and away from what it can say.
         rate = min(1e-4, 1.6 / config.width**2)
-        given = {"context": config.context, "learning_rate": rate, "weight_decay": 0.0, **given}
-        steps = given.setdefault("steps", cls.steps)
-        given.setdefault("final_learning_rate", given["learning_rate"] / 10)
-        given.setdefault("warmup", min(15, steps // 10))
-        given.setdefault("validate_every", max(1, steps // 5))
-        return cls(**given)
+        return cls.suited(validations=5, **{"context": config.context, "learning_rate": rate, **given})
 
 
 class Sides:

@@ -81,6 +81,20 @@ class Settings:
                 raise ValueError(f"There is no {name} {getattr(self, name)!r}. Choose one of {', '.join(known)}.")
 
     @classmethod
+    def suited(cls, validations, **given):
+        """Settings `given`; where they leave it open, what suits the number of steps and the peak learning rate.
+
+        There are `validations` in all, and the default `warmup` is the longest.
+        """
+        steps, peak = given.get("steps", cls.steps), given.get("learning_rate", cls.learning_rate)
+        suiting = {
+            "final_learning_rate": peak / 10,
+            "warmup": min(cls.warmup, steps // 10),
+            "validate_every": max(1, steps // validations),
+        }
+        return cls(**suiting | given)
+
+    @classmethod
     def of(cls, document):
         """The settings of which `dataclasses.asdict` and JSON made `document`.
 
@@ -141,11 +155,7 @@ class PretrainingSettings(Settings):
         if preset not in PRESETS:
             raise ValueError(f"There is no preset {preset!r}. Choose one of {', '.join(PRESETS)}.")
         given = {"context": PRESETS[preset].context, **PRESET_SETTINGS.get(preset, {}), **given}
-        steps = given.setdefault("steps", cls.steps)
-        given.setdefault("final_learning_rate", given.get("learning_rate", cls.learning_rate) / 10)
-        given.setdefault("warmup", min(cls.warmup, steps // 10))
-        given.setdefault("validate_every", max(1, steps // 10))
-        return cls(corpus=corpus, preset=preset, **given)
+        return cls.suited(validations=10, corpus=corpus, preset=preset, **given)
 
 
 def as_sources(corpus):
