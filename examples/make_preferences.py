@@ -4,14 +4,12 @@
 """
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
 
-from models.chat.conversation import read_conversations
+from models.chat.conversation import read_conversations, write_json_lines
 from models.chat.pairs import made_pairs
 from models.command_line import exit_status
-from models.files import replacing
 
 
 def main(arguments=None):
@@ -27,8 +25,7 @@ def main(arguments=None):
 def make(options):
     conversations = [each for path in options.conversations for each in read_conversations(path)]
     pairs = made_pairs(conversations, options.seed)
-    with replacing(options.out) as file:
-        file.writelines(f"{json.dumps(asdict(pair))}\n".encode() for pair in pairs)
+    write_json_lines(options.out, map(asdict, pairs))
     print(f"{len(pairs)} pairs of answers to {len(conversations)} conversations: {options.out}")
 
 

@@ -11,7 +11,7 @@ import lzma
 from dataclasses import dataclass
 from pathlib import Path
 
-from models.files import check_regular
+from models.files import check_regular, replacing
 
 ROLE_TOKENS = {"user": "<|user|>", "assistant": "<|assistant|>", "system": "<|system|>"}
 END_OF_TURN = "<|end|>"
@@ -140,6 +140,12 @@ def read_json_lines(path):
             raise ValueError(f"{path}, line {number}: not UTF-8 at byte {error.start} of the line.") from None
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}, line {number}: not JSON: {error}.") from None
+
+
+def write_json_lines(path, documents):
+    """Write a JSONL file, a document a line. Raises OSError."""
+    with replacing(path) as file:
+        file.writelines(f"{json.dumps(document)}\n".encode() for document in documents)
 
 
 def _chat_ids(tokenizer):

@@ -1,17 +1,15 @@
 """Supervised fine-tuning: a pretrained model learns to answer (Ouyang et al., arXiv:2203.02155, 3.5)."""
 
-import json
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 from models.chat.answers import Answers, shown_answers
-from models.chat.conversation import before_answer, read_conversations, render
+from models.chat.conversation import before_answer, read_conversations, render, write_json_lines
 from models.chat.packing import PackedBatches, all_filled, fitting, next_trained_token
 from models.chat.vocabulary import with_chat_tokens
 from models.data.prepared import check_unchanged, fingerprint
 from models.data.split import split_by_question
-from models.files import replacing
 from models.training.checkpoint import Checkpoint
 from models.training.folder import RunFolder
 from models.training.held_out import HeldOut
@@ -133,8 +131,7 @@ def start_fine_tuning(folder, settings, model, backend="cpu", threads=None):
     folder = RunFolder(folder).begin()
     with folder.abandoned_on_error():
         for name, part in zip(CONVERSATION_FILES, parts):
-            with replacing(folder / name) as file:
-                file.writelines(f"{json.dumps({'messages': messages})}\n".encode() for messages in part)
+            write_json_lines(folder / name, ({"messages": messages} for messages in part))
         data = {name: fingerprint(folder / name) for name in CONVERSATION_FILES}
         return _run(folder, Checkpoint(arrays, config, tokenizer, 0, asdict(settings), {}, data), backend, threads)
 

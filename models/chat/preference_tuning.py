@@ -1,20 +1,19 @@
 """Preference tuning: a chat model learns to prefer one answer to another, without going far from what it was."""
 
 import hashlib
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from models.chat.answers import Answers, shown_answers
+from models.chat.conversation import write_json_lines
 from models.chat.pairs import read_pairs, sides
 from models.chat.preferences import Preference
 from models.chat.reference import read_reference, reference_log_probs, weights_digest, write_reference
 from models.data.batches import IGNORED_LABEL
 from models.data.passes import Passes
 from models.data.split import split_by_question
-from models.files import replacing
 from models.training.checkpoint import Checkpoint
 from models.training.folder import RunFolder
 from models.training.held_out import HeldOut
@@ -166,8 +165,7 @@ def start_preference_tuning(folder, settings, model, backend="cpu", threads=None
     folder = RunFolder(folder).begin()
     with folder.abandoned_on_error():
         for name, part in zip(PAIR_FILES, parts):
-            with replacing(folder / name) as file:
-                file.writelines(f"{json.dumps(asdict(pair))}\n".encode() for pair in part)
+            write_json_lines(folder / name, map(asdict, part))
         if not settings.reference_free:
             shape = settings.batch_size, settings.context
             for part in sides:
