@@ -124,9 +124,7 @@ def start_fine_tuning(folder, settings, model, backend="cpu", threads=None):
     if empty := [path for path, conversations in found.items() if not conversations]:
         raise ValueError(f"{empty[0]} holds no conversation.")
     parts = split_by_question(chain(*found.values()), before_answer, settings.held_back, settings.seed)
-    names = [name for name, _ in model.config.build().named_parameters()]
-    arrays = {name: model.arrays[name] for name in names}
-    config, tokenizer, arrays = with_chat_tokens(model.config, model.tokenizer, arrays, settings.seed)
+    config, tokenizer, arrays = with_chat_tokens(model.config, model.tokenizer, model.parameters(), settings.seed)
     config = replace(config, dropout=settings.dropout)
     folder = RunFolder(folder).begin()
     with folder.abandoned_on_error():

@@ -159,7 +159,7 @@ def start_preference_tuning(folder, settings, model, backend="cpu", threads=None
         raise ValueError(f"{settings.pairs} holds no pair of answers.")
     parts = split_by_question(pairs, lambda pair: pair.prompt, settings.held_back, settings.seed)
     sides = [Sides(part, model.tokenizer, settings.context) for part in parts]
-    arrays = {name: model.arrays[name] for name, _ in model.config.build().named_parameters()}
+    arrays = model.parameters()
     settings = replace(settings, reference="none" if settings.reference_free else weights_digest(arrays))
     config = replace(model.config, dropout=settings.dropout)
     folder = RunFolder(folder).begin()

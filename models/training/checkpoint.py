@@ -92,6 +92,11 @@ class Checkpoint:
         parts = (document["step"], document["settings"], document["progress"], document.get("data", {}))
         return cls(arrays, config, tokenizer, *parts)
 
+    def parameters(self):
+        """The arrays of the model by name, without the optimiser's."""
+        names = [name for name, _ in self.config.build().named_parameters()]
+        return {name: self.arrays[name] for name in names if name in self.arrays}
+
     def restore(self, state, names=None):
         """Copy the arrays into `state`: all that it has, or those of `names`.
 

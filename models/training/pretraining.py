@@ -130,8 +130,7 @@ def start_pretraining(folder, settings, backend="cpu", threads=None, memory_budg
         save_tokenizer(tokenizer, folder / "tokenizer.json")
         data = prepare_corpus(folder.path, sources, tokenizer, separator)
         config = replace(preset, vocab_size=tokenizer.vocab_size, dropout=settings.dropout)
-        arrays = begun.arrays if begun else {}
-        weights = {name: array for name, array in arrays.items() if not name.startswith("optim.")}
+        weights = begun.parameters() if begun else {}
         checkpoint = Checkpoint(weights, config, tokenizer, 0, asdict(settings), {}, data)
         return _run(folder, checkpoint, backend, threads, memory_budget)
 
