@@ -1,4 +1,8 @@
-"""Whether tensors that come by name, as from a file, are those that a model has."""
+"""Whether tensors that come by name, as from a file, are those that a model has, or those that were written."""
+
+import hashlib
+
+import numpy as np
 
 SHOWN = 8
 """Names of a kind that a message lists; it counts the rest."""
@@ -27,6 +31,16 @@ def check_tensors(found, wanted, source):
 def tensor_types(arrays):
     """The type of each array of a mapping by name, as text, for `check_tensors`."""
     return {name: f"{array.dtype}{list(array.shape)}" for name, array in arrays.items()}
+
+
+def tensors_digest(arrays, document=b""):
+    """SHA-256, in hex, of the bytes of a document and of arrays by name, with their types."""
+    content = hashlib.sha256(document)
+    for name in sorted(arrays):
+        array = arrays[name]
+        content.update(f"{name}\0{array.dtype}\0{array.shape}\0".encode())
+        content.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return content.hexdigest()
 
 
 def _shown(shape):

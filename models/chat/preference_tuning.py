@@ -10,10 +10,11 @@ from models.chat.answers import Answers, shown_answers
 from models.chat.conversation import write_json_lines
 from models.chat.pairs import read_pairs, sides
 from models.chat.preferences import Preference
-from models.chat.reference import read_reference, reference_log_probs, weights_digest, write_reference
+from models.chat.reference import read_reference, reference_log_probs, write_reference
 from models.data.batches import IGNORED_LABEL
 from models.data.passes import Passes
 from models.data.split import split_by_question
+from models.named_tensors import tensors_digest
 from models.training.checkpoint import Checkpoint
 from models.training.folder import RunFolder
 from models.training.held_out import HeldOut
@@ -160,7 +161,7 @@ def start_preference_tuning(folder, settings, model, backend="cpu", threads=None
     parts = split_by_question(pairs, lambda pair: pair.prompt, settings.held_back, settings.seed)
     sides = [Sides(part, model.tokenizer, settings.context) for part in parts]
     arrays = model.parameters()
-    settings = replace(settings, reference="none" if settings.reference_free else weights_digest(arrays))
+    settings = replace(settings, reference="none" if settings.reference_free else tensors_digest(arrays))
     config = replace(model.config, dropout=settings.dropout)
     folder = RunFolder(folder).begin()
     with folder.abandoned_on_error():

@@ -3,8 +3,6 @@
 So there is never a second model in memory, and none whose weights a step could reach.
 """
 
-import hashlib
-
 import numpy as np
 import safetensors
 from safetensors.numpy import load_file, save
@@ -12,16 +10,6 @@ from safetensors.numpy import load_file, save
 import euler_ir as ei
 from models.chat.preferences import reference_graph
 from models.files import replacing
-
-
-def weights_digest(arrays):
-    """SHA-256, in hex, of arrays by name: the identity of a reference."""
-    content = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        content.update(f"{name}\0{array.dtype}\0{array.shape}\0".encode())
-        content.update(array.reshape(-1).view(np.uint8))
-    return content.hexdigest()
 
 
 def reference_log_probs(config, arrays, batches, batch_size, context, backend="cpu", threads=None):

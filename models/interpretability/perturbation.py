@@ -1,7 +1,6 @@
 """Nudge weights and watch what the model predicts."""
 
 import difflib
-import hashlib
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ import numpy as np
 
 import euler_ir as ei
 from models.interpretability.subject import as_tokens, check_finite, divergence, entropy, next_token_graph
+from models.named_tensors import tensors_digest
 
 DELTAS = (-0.3, -0.1, -0.03, 0.03, 0.1, 0.3)
 MOVERS = 5
@@ -71,15 +71,6 @@ def nudged(state, place, delta):
         array[place.index] = saved
 
 
-def state_hash(state):
-    """SHA-256 of all arrays of a State with their names, hex: equal for equal bits alone."""
-    content = hashlib.sha256()
-    for name in sorted(state):
-        content.update(f"{name}\0{state[name].dtype}\0{state[name].shape}\0".encode())
-        content.update(np.ascontiguousarray(state[name]).reshape(-1).view(np.uint8))
-    return content.hexdigest()
-
-
 @dataclass(frozen=True)
 class Nudge:
     """What a nudge by `delta` does to the distribution of the next token.
@@ -123,7 +114,7 @@ def perturb(subject, ids, place, deltas=DELTAS, target=None):
     largest = float(np.finfo(subject.state[place.name].dtype).max)
     if bad := [delta for delta in deltas if not abs(delta) <= largest]:
         raise ValueError(f"A weight is nudged by a finite number of its type, not by {bad[0]}.")
-    before_hash = state_hash(subject.state)
+    before_hash = tensors_digest(subject.state)
     predict = subject.compile(next_token_graph(subject, len(ids)))
 
     def predicted(delta):
@@ -138,7 +129,7 @@ def perturb(subject, ids, place, deltas=DELTAS, target=None):
     steps = sorted({abs(delta) for delta in deltas if delta})
     differences = [(step, (predicted(step)[target] - predicted(-step)[target]) / (2 * step)) for step in steps]
     nudges = [_nudge(delta, before, predicted(delta), target, slope) for delta in deltas]
-    if state_hash(subject.state) != before_hash:
+    if tensors_digest(subject.state) != before_hash:
         raise RuntimeError("The weights are not as they were before: something else has changed them meanwhile.")
     count = int(np.size(subject.state[place.name][place.index]))
     return Perturbation(

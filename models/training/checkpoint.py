@@ -4,7 +4,6 @@ It is a safetensors file. The arrays are those of the State, under their names; 
 document, `checkpoint`, with everything else and a SHA-256 of it all.
 """
 
-import hashlib
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from safetensors.numpy import load_file, save
 
 from models.architectures import config_of, document_of
 from models.files import check_regular, replacing
-from models.named_tensors import check_tensors, tensor_types
+from models.named_tensors import check_tensors, tensor_types, tensors_digest
 from models.tokenizer.base import BaseTokenizer
 from models.tokenizer.formats import native
 
@@ -119,9 +118,4 @@ def _found_in(folder):
 
 
 def _checksum(document, arrays):
-    content = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
-    for name in sorted(arrays):
-        array = arrays[name]
-        content.update(f"{name}\0{array.dtype}\0{array.shape}\0".encode())
-        content.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-    return content.hexdigest()
+    return tensors_digest(arrays, json.dumps(document, sort_keys=True).encode())

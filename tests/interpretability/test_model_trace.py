@@ -5,8 +5,8 @@ import numpy_gpt2
 import pytest
 
 import euler_ir as ei
-from models.interpretability.perturbation import state_hash
 from models.interpretability.trace import continued, trace, value_names
+from models.named_tensors import tensors_digest
 
 TEXT = [10, 200, 31, 7, 99, 150]
 
@@ -52,14 +52,14 @@ def test_stopping_runs_nothing_behind(subject):
 
 def test_nothing_stays_behind(subject):
     """Neither after an edit nor after one that fails: the next trace, of the same or another text, is as the first."""
-    before, weights = trace(subject, TEXT), state_hash(subject.state)
+    before, weights = trace(subject, TEXT), tensors_digest(subject.state)
     trace(subject, TEXT, replace={"h.0.mlp.gelu": 0.0})
     with pytest.raises(ZeroDivisionError):
         trace(subject, TEXT, replace={"h.0.mlp.gelu": lambda value: 1 / 0})
     with pytest.raises(ei.GraphError, match="did you mean h.0.mlp.gelu"):
         trace(subject, TEXT, ["h.0.mlp.gelo"])
     after = trace(subject, TEXT)
-    assert str(after.graph) == str(before.graph) and state_hash(subject.state) == weights
+    assert str(after.graph) == str(before.graph) and tensors_digest(subject.state) == weights
     np.testing.assert_array_equal(after.values["logits"], before.values["logits"])
     with pytest.raises(ei.GraphError, match="no graph is being built"):
         ei.constant(1.0)

@@ -8,8 +8,9 @@ import numpy_gpt2
 import pytest
 
 import euler_ir as ei
-from models.interpretability.perturbation import Place, nudged, perturb, state_hash
+from models.interpretability.perturbation import Place, nudged, perturb
 from models.interpretability.subject import Subject
+from models.named_tensors import tensors_digest
 
 TEXT = [10, 200, 31, 7, 99, 150]
 
@@ -66,19 +67,19 @@ def test_the_weights_have_their_bits_back(subject):
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
 def test_the_weights_have_their_bits_back_after_what_goes_wrong(subject, error):
-    place, before = Place.of("ln_f.weight[3]", subject.state), state_hash(subject.state)
+    place, before = Place.of("ln_f.weight[3]", subject.state), tensors_digest(subject.state)
     with pytest.raises(error), nudged(subject.state, place, 0.1):
-        assert state_hash(subject.state) != before
+        assert tensors_digest(subject.state) != before
         raise error
-    assert state_hash(subject.state) == before
+    assert tensors_digest(subject.state) == before
 
 
 def test_the_weights_have_their_bits_back_after_ctrl_c(subject):
-    place, before = Place.of("ln_f.weight[3]", subject.state), state_hash(subject.state)
+    place, before = Place.of("ln_f.weight[3]", subject.state), tensors_digest(subject.state)
     with pytest.raises(KeyboardInterrupt), nudged(subject.state, place, 0.1):
         os.kill(os.getpid(), signal.SIGINT)
         signal.sigtimedwait([], 1)
-    assert state_hash(subject.state) == before
+    assert tensors_digest(subject.state) == before
 
 
 def test_what_adding_and_taking_away_would_not_restore_is_restored(subject):
@@ -99,11 +100,11 @@ def test_a_state_that_others_have_is_not_touched(subject, micro_weights):
 
     def watched(graph):
         run = compiled(graph)
-        return lambda **inputs: (seen.append(state_hash(state)), run(**inputs))[1]
+        return lambda **inputs: (seen.append(tensors_digest(state)), run(**inputs))[1]
 
     other.compile = watched
     perturb(other, TEXT, Place.of("ln_f.bias", other.state), (1.0,))
-    assert len(seen) > 3 and set(seen) == {state_hash(state)}
+    assert len(seen) > 3 and set(seen) == {tensors_digest(state)}
 
 
 def test_a_state_that_changes_meanwhile_is_noticed(subject):

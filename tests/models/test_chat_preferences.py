@@ -13,10 +13,11 @@ from euler_ir import optim
 from models.chat.pairs import Pair, made_pairs, read_pairs, sides
 from models.chat.preference_tuning import Sides
 from models.chat.preferences import Preference, reference_graph
-from models.chat.reference import read_reference, reference_log_probs, weights_digest, write_reference
+from models.chat.reference import read_reference, reference_log_probs, write_reference
 from models.data.batches import IGNORED_LABEL
 from models.gpt2 import GPT2Config
 from models.language_model import accumulation_graphs, train_graph
+from models.named_tensors import tensors_digest
 from models.tokenizer.bpe import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -294,7 +295,7 @@ def test_the_reference_is_kept_with_its_identity(tmp_path):
         read_reference(path, "weights", "data")
     arrays = {"a": np.zeros(3, np.float32), "b": np.ones((2, 2), np.float32)}
     changed = arrays | {"b": np.ones((4, 1), np.float32)}
-    assert weights_digest(arrays) == weights_digest(dict(reversed(arrays.items()))) != weights_digest(changed)
+    assert tensors_digest(arrays) == tensors_digest(dict(reversed(arrays.items()))) != tensors_digest(changed)
 
 
 def test_log_probabilities_of_the_reference_against_torch():
