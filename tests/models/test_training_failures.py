@@ -253,6 +253,7 @@ def test_a_text_without_validation_part_trains_all_the_same(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("abcdefghij")
     run = start(tmp_path / "run", str(path), steps=2, vocab_size=257)
+    assert "corpus.txt: 9 tokens to train on, 0 for validation, 3.6 passes" in run.task.description()
     assert "validation loss is not available" in run.task.description()
     run.train()
     assert "validation_loss" not in read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]
