@@ -16,7 +16,7 @@ class Sampler:
     def __init__(self, config, state, tokenizer, weights=None, backend="cpu", threads=None):
         # A model may have more ids than its tokenizer, and a tokenizer from a file gaps: those stand for nothing.
         self._vocab_size = min(config.vocab_size, tokenizer.vocab_size)
-        self._gaps = [token_id for token_id in range(self._vocab_size) if not _stands_for_text(tokenizer, token_id)]
+        self._gaps = np.flatnonzero(tokenizer.byte_lengths[: self._vocab_size] == 0)
         self.tokenizer, self.context = tokenizer, config.context
         self._predictor = Predictor(config, state, weights, backend, threads)
 
@@ -93,14 +93,6 @@ class Sampler:
             if len(kept) < len(rows):
                 rows = [rows[place] for place in kept]
                 reader.keep(kept)
-
-
-def _stands_for_text(tokenizer, token_id):
-    try:
-        tokenizer.token_bytes(token_id)
-    except ValueError:
-        return False
-    return True
 
 
 class _Row:

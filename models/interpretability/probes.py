@@ -49,8 +49,8 @@ class NextBytes:
         self._state, self._tokenizer, self._room = state, tokenizer, min(room, config.context)
         self._predict = ei.compile(_graph(config, self._room), backend=backend, threads=threads)
         special = set(tokenizer.special_tokens.values())
-        self._tokens = [(i, _bytes_of(tokenizer, i)) for i in range(tokenizer.vocab_size) if i not in special]
-        self._tokens = [(token, data) for token, data in self._tokens if data]
+        known = np.flatnonzero(tokenizer.byte_lengths).tolist()
+        self._tokens = [(token, tokenizer.token_bytes(token)) for token in known if token not in special]
         self._fits = {}
 
     def measure(self, probes):
@@ -111,13 +111,6 @@ class NextBytes:
         found = self._predict(self._state, tokens=as_tokens(tokens), position=np.int64(len(seen) - 1))
         check_finite(found["log_probabilities"])
         return np.exp(found["log_probabilities"])
-
-
-def _bytes_of(tokenizer, token):
-    try:
-        return tokenizer.token_bytes(token)
-    except ValueError:  # a gap in the numbering
-        return b""
 
 
 def _graph(config, room):

@@ -60,11 +60,9 @@ class Evaluation:
         graph = evaluation_graph(config, batch_size, context)
         graph = quantize_weights(graph, weights) if weights else graph
         self.executable = ei.compile(graph, backend=backend, threads=threads)
-        special = set(tokenizer.special_tokens.values())
         # Counted from the tokens: a half character decodes to U+FFFD, which has more bytes than it stands for.
-        self._byte_count = np.array(
-            [0 if i in special else len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)]
-        )
+        self._byte_count = tokenizer.byte_lengths.copy()
+        self._byte_count[list(tokenizer.special_tokens.values())] = 0
 
     def of(self, state, pieces):
         """The Score of `pieces`, integer [tokens] each, with the parameters of `state`; None with nothing to predict.

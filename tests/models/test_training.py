@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 from training_runs import assert_same_run, program, start, trainer, without_times
 
+import euler_ir as ei
+from models.gpt2 import GPT2Config
+from models.language_model import evaluation_graph
+from models.tokenizer.bpe import Tokenizer
 from models.training.checkpoint import Checkpoint
+from models.training.evaluation import Evaluation
 from models.training.metrics import MetricsFile, read_metrics
 from models.training.pretraining import resume_pretraining
 from models.training.run import Interruption
@@ -57,6 +62,13 @@ def test_bits_per_byte_count_the_bytes_of_the_targets(corpus):
     byte_count = len(tokenizer.decode_bytes(validation[1:]))
     total = found["validation_loss"] * (len(validation) - 1)
     assert found["bits_per_byte"] == pytest.approx(total / math.log(2) / byte_count, rel=1e-12)
+
+
+def test_a_vocabulary_with_gaps_is_evaluated():
+    tokenizer, config = Tokenizer([], {"<|endoftext|>": 299}), GPT2Config(300, 8, layers=1, heads=1, width=8)
+    state = ei.initial_state(evaluation_graph(config, 1, 8))
+    found = Evaluation(config, tokenizer, 1, 8).of(state, [np.array([*tokenizer.encode("some text"), 299], np.int32)])
+    assert (found.tokens, found.bytes) == (9, 8), "the end of the text has no bytes"
 
 
 @pytest.mark.parametrize(("batch_size", "accumulate"), [(4, 2), (1, 8)])
