@@ -162,6 +162,23 @@ def test_queries_of_attention(queries, threads):
         assert set(placement.of_keys(step, head, 0)) == {placement.of_queries(step, head, q) for q in range(queries)}
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_heads_that_share_keys_have_one_thread_in_the_gradient(threads):
+    def build():
+        query, d_output = (ei.input(name, (2, 6, 5, 8)) for name in ("q", "d"))
+        key, value = (ei.input(name, (2, 2, 5, 8)) for name in "kv")
+        rows = (ei.input(name, (2, 6, 5)) for name in ("logsumexp", "delta"))
+        operands = (query, key, value, next(rows), d_output, next(rows))
+        return query.graph.emit("attention_gradient", operands, causal=True, scale=0.5)[0]
+
+    plan = plan_of(build)
+    step = only(plan, AttentionStep)
+    _, _, written = written_by(plan, threads, plan.outputs["y"])
+    placement = Placement(plan, threads)
+    for head, query in np.ndindex(12, 5):
+        assert (head * 5 + query) * 8 in written[placement.of_queries(step, head, query)]
+
+
 def test_shares_are_those_of_the_owners():
     for tasks in (1, 2, 5, 7, 64):
         for threads in (1, 2, 3, 8):

@@ -33,7 +33,7 @@ def case(build):
     plan = lower(graph).plan
     check_memory(plan)
     random = np.random.default_rng(0)
-    arrays = {leaf.name: random.standard_normal(leaf.shape).astype(np.float32) for leaf in graph.inputs}
+    arrays = {leaf.name: random.standard_normal(leaf.shape).astype(leaf.dtype.numpy) for leaf in graph.inputs}
     want, _ = interpreter.run(graph, arrays)
     for backend in ("reference", "cpu"):
         got = ei.compile(graph, backend=backend)(**arrays)
@@ -150,6 +150,19 @@ def test_heads_that_share_keys_read_them_in_place(key_heads):
     assert [view.batch_strides[-1] for view in backward.results] == [WIDTH, 0, 0]
     assert [view.offset for view in backward.results] == [0, 6 * WIDTH, (6 + key_heads) * WIDTH]
     assert len({view.buffer for view in backward.results}) == 1
+
+
+def test_where_texts_begin_is_read_in_place():
+    def build():
+        x, starts = fused_input(), ei.input("starts", (3, LENGTH), ei.i64)
+        mixed = joined(ei.attention(*heads(x).split(3, axis=1), visible_from=starts[2]))
+        return dict(gradient=ei.gradient((mixed * mixed).sum(), [x])[0])
+
+    plan, steps = case(build)
+    for step in steps:
+        view = step.operands[-1]
+        assert plan.buffers[view.buffer].type.shape == (3, LENGTH)
+        assert view.offset == 2 * LENGTH and set(view.batch_strides) == {0}
 
 
 def test_what_has_no_elements_is_no_call():

@@ -141,6 +141,16 @@ def test_steps_say_where_they_come_from():
         assert {location.file for location in origin.locations} == {__file__}
 
 
+def test_attention_reads_one_row_of_where_texts_begin():
+    def build():
+        query, key, value = (ei.input(name, (2, 3, 5, 4)) for name in "qkv")
+        ei.output(y=ei.attention(query, key, value, visible_from=ei.input("starts", (5,), ei.i64)))
+
+    (work,) = works(build)
+    assert work.read_bytes == 3 * 4 * 2 * 3 * 5 * 4 + 8 * 5
+    assert work.written_bytes == 4 * 2 * 3 * 5 * 4 + 4 * 2 * 3 * 5  # the logsumexp too
+
+
 def test_attention_counts_the_pairs_that_are_not_masked():
     queries, keys, width = 5, 9, 4
     mask = np.tril(np.ones((queries, keys)), keys - queries)
