@@ -11,6 +11,7 @@ from models.data.batches import IGNORED_LABEL
 from models.data.passes import Passes
 from models.language_model import dropout_inputs, model_for
 
+
 def shifted(rendered):
     """(tokens, targets), i32[n - 1], of n ids `Rendered`: each target is the next id, or IGNORED_LABEL if untrained.
 

@@ -4,6 +4,9 @@ from pathlib import Path
 
 from models.files import check_regular
 
+HELD_OUT = 0.1
+"""The share of each text, and of each token file, that is kept for validation: its end."""
+
 
 def read_corpus(path):
     """The text of a UTF-8 file, with its line ends as they are.
@@ -26,7 +29,7 @@ def read_corpus(path):
         raise ValueError(f"{path} is not UTF-8 text: invalid byte at offset {error.start}. Save it as UTF-8.") from None
 
 
-def split_corpus(text, fraction=0.1):
+def split_corpus(text, fraction=HELD_OUT):
     """(training text, validation text): the last `fraction` of the characters is kept for validation.
 
     Raises ValueError unless 0 <= fraction < 1.

@@ -4,12 +4,10 @@ import hashlib
 import os
 from pathlib import Path
 
-from models.data.corpus import split_corpus
+from models.data.corpus import HELD_OUT, split_corpus
 from models.data.sources import Source
 from models.data.token_files import read_token_file, write_token_file
 
-HELD_OUT = 0.1
-"""The share of each text, and of each token file, that is kept for validation: its end."""
 TOKEN_FILES = "train.tokens", "validation.tokens"
 
 
@@ -24,7 +22,7 @@ def prepare_corpus(folder, sources, tokenizer, separator):
             files = [_token_file(path.resolve(), tokenizer) for path in source.paths]
         else:
             files = []
-            for name, text in zip(TOKEN_FILES, split_corpus(source.text(separator), HELD_OUT), strict=True):
+            for name, text in zip(TOKEN_FILES, split_corpus(source.text(separator)), strict=True):
                 tokens = tokenizer.encode_to_numpy(text, allowed_special="all")
                 path = folder / (f"{number + 1}-{name}" if number else name)
                 write_token_file(path, tokens, tokenizer)

@@ -4,7 +4,7 @@ import argparse
 import sys
 
 import euler_ir as ei
-from models.command_line import positive, reader_gone
+from models.command_line import INTERRUPTED, positive, reader_gone
 from models.training.trainer import Diverged
 
 COMMON = ("steps", "batch_size", "context", "accumulate", "learning_rate", "dropout", "validate_every", "seed")
@@ -55,7 +55,7 @@ def train(program, open_run, options):
         return 2
     except KeyboardInterrupt:
         print("Stopped before the first step; there is nothing to resume.", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     try:
         print(run.task.description(), flush=True)
         stopped_by = run.train(options.steps)
@@ -67,7 +67,7 @@ def train(program, open_run, options):
         return 1
     except KeyboardInterrupt:
         print("Stopped at once; the steps since the last checkpoint are lost.", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     if stopped_by:
         command = f"{sys.executable} {sys.argv[0]} --out {options.out} --resume"
         print(f"Stopped by {stopped_by.name}. Continue with: {command}")

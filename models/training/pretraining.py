@@ -6,7 +6,7 @@ from pathlib import Path
 from models.architectures import PRESETS
 from models.data.batches import Batches
 from models.data.corpus import split_corpus
-from models.data.prepared import HELD_OUT, open_corpus, prepare_corpus
+from models.data.prepared import open_corpus, prepare_corpus
 from models.data.sources import SourceFiles
 from models.generation.sampler import Sampler
 from models.tokenizer.bpe import END_OF_TEXT, Tokenizer
@@ -162,7 +162,7 @@ def _tokenizer(settings, sources):
     if settings.tokenizer == "characters":
         # All of them, since what is held out may have characters of its own.
         return CharacterTokenizer.train("\n".join(source.text("\n") for source in sources))
-    parts = (split_corpus(source.text(END_OF_TEXT), HELD_OUT)[0] for source in sources)
+    parts = (split_corpus(source.text(END_OF_TEXT))[0] for source in sources)
     return Tokenizer.train(END_OF_TEXT.join(parts), settings.vocab_size)
 
 
