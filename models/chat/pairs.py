@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from models.chat.conversation import before_answer, check_contents, check_conversation, read_json_lines, render
 from models.chat.packing import shifted
+from models.random_streams import random_stream
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,6 @@ def sides(pair, tokenizer, context):
 
 # -- making them -------------------------------------------------------------------------------------------------------
 
-# Keeps these random numbers apart from any others drawn from the user's seed.
 _MADE_STREAM = 0x7061697273
 
 
@@ -82,7 +80,7 @@ def made_pairs(conversations, seed=0):
     anything: they teach to keep to the question, to finish, and to end. A function of the seed; where an answer is too
     short for its kind, it is another question's.
     """
-    random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(_MADE_STREAM,))))
+    random = random_stream(seed, _MADE_STREAM)
     prompts = [before_answer(messages) for messages in conversations]
     answers = [messages[len(prompt)]["content"] for prompt, messages in zip(prompts, conversations)]
     pairs = []

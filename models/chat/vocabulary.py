@@ -6,11 +6,11 @@ import numpy as np
 
 from models.chat.conversation import CHAT_TOKENS
 from models.named_tensors import check_tensors
+from models.random_streams import random_stream
 
 JITTER = 0.1
 """How far new rows spread around the mean, as a share of how far the old ones do."""
 
-# Keeps these random numbers apart from any others drawn from the user's seed.
 _VOCABULARY_STREAM = 0x766F636162
 
 
@@ -29,7 +29,7 @@ def with_chat_tokens(config, tokenizer, parameters, seed=0):
     grown = tokenizer.with_special_tokens(CHAT_TOKENS)
     # A model may have more rows than its tokenizer has ids.
     wider = replace(config, vocab_size=max(config.vocab_size, grown.vocab_size))
-    random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(_VOCABULARY_STREAM,))))
+    random = random_stream(seed, _VOCABULARY_STREAM)
     taken = {}
     for name, changed in _shapes(replace(config, vocab_size=config.vocab_size + 1)).items():
         taken[name] = parameters[name].copy()

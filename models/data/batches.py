@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from models.random_streams import random_stream
+
 IGNORED_LABEL = -100
 """Target that carries no loss: padding after the last validation token."""
 
-# Keep these random numbers apart from any others drawn from the user's seed, and from each other.
 _BATCH_STREAM = 0x6261746368
 _SOURCE_STREAM = 0x736F75726365
 
@@ -60,18 +61,14 @@ class Batches:
         """For each window of the step: the index of its source, and its number there."""
         count = self._batch_size * self._accumulate
         # One random offset, then equal distances: systematic sampling keeps the shares exact.
-        offset = _random(self._seed, _SOURCE_STREAM, step).random()
+        offset = random_stream(self._seed, _SOURCE_STREAM, step).random()
         chosen = np.searchsorted(self._bounds, (np.arange(count) + offset) / count, side="right")
-        random = _random(self._seed, _BATCH_STREAM, step, 0)
+        random = random_stream(self._seed, _BATCH_STREAM, step, 0)
         numbers = np.empty(count, np.int64)
         for index, windows in enumerate(self._counts):
             rows = chosen == index
             numbers[rows] = random.integers(windows, size=rows.sum())
         return chosen, numbers
-
-
-def _random(seed, *key):
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
 
 
 def validation_windows(tokens, context, batch_size):

@@ -2,9 +2,8 @@
 
 import math
 
-import numpy as np
+from models.random_streams import random_stream
 
-# Keeps these random numbers apart from any others drawn from the user's seed.
 _ORDER_STREAM = 0x6F72646572
 
 
@@ -25,7 +24,6 @@ class Passes:
     def indices(self, step, micro_step=0):
         """The indices of a batch, integer [up to batch_size]."""
         number, step_of_pass = divmod(step, self.steps)
-        key = np.random.SeedSequence(self._seed, spawn_key=(_ORDER_STREAM, number))
-        order = np.random.Generator(np.random.PCG64(key)).permutation(self.count)
+        order = random_stream(self._seed, _ORDER_STREAM, number).permutation(self.count)
         start = (step_of_pass * self._accumulate + micro_step) * self._batch_size
         return order[start : start + self._batch_size]

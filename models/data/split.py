@@ -2,9 +2,8 @@
 
 import json
 
-import numpy as np
+from models.random_streams import random_stream
 
-# Keeps these random numbers apart from any others drawn from the user's seed.
 _SPLIT_STREAM = 0x73706C6974
 
 
@@ -19,8 +18,7 @@ def split_by_question(examples, question, share, seed):
     groups = {}
     for example in examples:
         groups.setdefault(json.dumps(question(example)), []).append(example)
-    key = np.random.SeedSequence(seed, spawn_key=(_SPLIT_STREAM,))
-    order = np.random.Generator(np.random.PCG64(key)).permutation(len(groups))
+    order = random_stream(seed, _SPLIT_STREAM).permutation(len(groups))
     groups = list(groups.values())
     count = int(share * len(groups))
     learned, held_back = (
