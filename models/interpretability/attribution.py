@@ -10,7 +10,13 @@ import numpy as np
 
 import euler_ir as ei
 from models.interpretability.structure import embedded_tokens
-from models.interpretability.subject import as_tokens, check_finite, next_token_graph
+from models.interpretability.subject import (
+    as_tokens,
+    check_finite,
+    next_log_probabilities,
+    next_token_graph,
+    target_log_probability,
+)
 
 TOLERANCE = 1e-3
 POINTS = 8
@@ -49,7 +55,7 @@ def gradient_times_activation(subject, ids, target=None, value=None):
     if activation.ndim < 2 or activation.shape[:2] != (1, len(ids)):
         raise ValueError(f"{value} is {activation.type}: it has no row for each of the {len(ids)} tokens.")
     with graph:
-        chosen = _chosen(graph)
+        chosen = target_log_probability(graph)
         product = activation.cast(ei.f64) * ei.gradient(chosen, [activation])[0].cast(ei.f64)
         ei.output(value=chosen, scores=product.reshape(len(ids), -1).sum(1))
     target = _target(subject, ids, target)
@@ -121,19 +127,12 @@ def _path_graph(subject, length):
 
     graph = ei.replace_values(graph, {name: between})
     with graph:
-        chosen = _chosen(graph)
+        chosen = target_log_probability(graph)
         way = (graph.value(name) - graph.leaf("baseline")).cast(ei.f64)
         slope = ei.gradient(chosen, [point])[0].cast(ei.f64)
         ei.output(value=chosen, scores=(way * slope).reshape(length, -1).sum(1))
     return graph
 
 
-def _chosen(graph):
-    return ei.take(graph.outputs["log_probabilities"], ei.input("target", (), ei.i32), axis=0)
-
-
 def _target(subject, ids, target):
-    if target is not None:
-        return int(target)
-    found = subject.compile(next_token_graph(subject, len(ids)))(tokens=as_tokens(ids))
-    return int(found["log_probabilities"].argmax())
+    return int(next_log_probabilities(subject, ids).argmax() if target is None else target)

@@ -6,7 +6,7 @@ import numpy as np
 
 import euler_ir as ei
 from models.data.batches import IGNORED_LABEL, validation_windows
-from models.interpretability.subject import check_finite, next_token_graph
+from models.interpretability.subject import check_finite, next_log_probabilities
 
 TOKENS_A_PASS = 1024
 """Windows shorter than this are read several at a time."""
@@ -71,7 +71,5 @@ def bits_per_byte(subject, text):
 
 def next_tokens(subject, ids, count):
     """The `count` likeliest tokens after `ids`, a list of (id, probability). Raises ValueError where they are NaN."""
-    graph = next_token_graph(subject, len(ids))
-    found = subject.compile(graph)(tokens=np.asarray([ids], np.int32))["log_probabilities"]
-    check_finite(found)
+    found = next_log_probabilities(subject, ids)
     return [(int(token), float(np.exp(found[token]))) for token in np.argsort(-found, kind="stable")[:count]]

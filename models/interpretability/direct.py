@@ -83,13 +83,17 @@ def _affine_head(subject, stream, target):
 def _projections(subject):
     """{label: (layer, function)} of what attentions add to the stream, by one token's heads, [1, heads, 1, width]."""
     graph = subject.graph(1)
+    _, additions = residual_stream(graph)
     projections = {}
     for layer, mixed in enumerate(attention_results(graph)):
+        # The first addition that an attention reaches is its own; those behind it are computed from the stream.
+        own = next((each for each in additions if mixed.op in graph.needed([each.added])), None)
+        if own is None:
+            continue
         by_heads = ei.replace_values(graph, {mixed.name: lambda value: ei.input("mixed", value.shape)})
-        for addition in residual_stream(graph)[1]:
-            stopped = ei.read_values(by_heads, {"added": addition.added.name}, stop=True)
-            if [leaf.name for leaf in stopped.inputs] == ["mixed"]:
-                projections[addition.label] = layer, subject.compile(stopped)
+        stopped = ei.read_values(by_heads, {"added": own.added.name}, stop=True)
+        if [leaf.name for leaf in stopped.inputs] == ["mixed"]:
+            projections[own.label] = layer, subject.compile(stopped)
     return projections
 
 

@@ -17,8 +17,7 @@ class NGrams:
 
     def predictions(self, ids):
         """f64[3, positions, vocab]: those of orders 1 to 3 for the token after each of `ids` but the first."""
-        found = np.stack([self._predicted(before, last) for before, last in zip(ids, ids[1:])], axis=1)
-        return found
+        return np.stack([self._predicted(before, last) for before, last in zip(ids, ids[1:])], axis=1)
 
     def _predicted(self, before, last):
         tokens, following = self._tokens, self._tokens[2:]

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 import euler_ir as ei
-from models.interpretability.subject import as_tokens, check_finite, divergence, entropy, next_token_graph
+from models.interpretability.subject import (
+    as_tokens,
+    check_finite,
+    divergence,
+    entropy,
+    next_token_graph,
+    target_log_probability,
+)
 from models.named_tensors import tensors_digest
 
 DELTAS = (-0.3, -0.1, -0.03, 0.03, 0.1, 0.3)
@@ -154,7 +161,5 @@ def _slope_graph(subject, length, name):
     """The gradient of the log-probability of `target`, i32[], after the text by the parameter `name`: `slope`."""
     graph = next_token_graph(subject, length)
     with graph:
-        target = ei.input("target", (), ei.i32)
-        chosen = ei.take(graph.outputs["log_probabilities"], target, axis=0)
-        ei.output(slope=ei.gradient(chosen, [graph.leaf(name)])[0])
+        ei.output(slope=ei.gradient(target_log_probability(graph), [graph.leaf(name)])[0])
     return graph

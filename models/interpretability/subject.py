@@ -118,6 +118,18 @@ def next_token_graph(subject, length):
     return graph
 
 
+def target_log_probability(graph):
+    """f64[], in a graph of `next_token_graph`, that of the token which its new input `target`, i32[], says."""
+    return ei.take(graph.outputs["log_probabilities"], ei.input("target", (), ei.i32), axis=0)
+
+
+def next_log_probabilities(subject, ids):
+    """f64[vocab], of the token after `ids`. Raises ValueError where they are not finite."""
+    found = subject.compile(next_token_graph(subject, len(ids)))(tokens=as_tokens(ids))["log_probabilities"]
+    check_finite(found)
+    return found
+
+
 def check_finite(array):
     """Raise ValueError for predictions that are NaN or infinite."""
     if not np.isfinite(array).all():

@@ -3,8 +3,6 @@
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 import euler_ir as ei
 from euler_ir.quantization import quantize_weights
 from models.data.batches import IGNORED_LABEL, validation_windows
