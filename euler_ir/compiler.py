@@ -31,7 +31,8 @@ from euler_ir.plan.plan import Plan
 from euler_ir.state import State, check_array
 from euler_ir.verify import verify
 
-BACKENDS = ("cpu", "reference")
+BACKENDS = ("cpu", "reference", "cuda", "cuda-emulator")
+"""What graphs are compiled for; ``cuda:1`` is the second device, and ``cuda`` the first."""
 
 _SMALL = 4096
 """Bytes of an input that are copied sooner than compared with what a call changes."""
@@ -242,14 +243,15 @@ def compile(
     graph: Graph,
     backend: str = "cpu",
     threads: int | None = None,
-    passes: str | Iterable[Pass] = PIPELINE,
+    passes: str | Iterable[Pass] | None = None,
     memory_budget: int | None = None,
 ) -> Executable:
-    """Compile ``graph`` for ``backend``: 'cpu' (LLVM) or 'reference' (the same plan run in numpy, slow).
+    """Compile ``graph`` for ``backend``: 'cpu' (LLVM), 'cuda' (the first GPU; 'cuda:1' the second), 'reference' (the
+    plan run in numpy, slow), or 'cuda-emulator' (the code for GPUs run on the CPU, with checks, slower).
 
     ``threads`` is the number of worker threads of the CPU backend, by default all cores; results do not depend on it.
     ``passes`` are those to run, in order, as text such as ``"my-pass,default"``, or passes of ``euler_ir.passes``; put
-    yours among or before ``PIPELINE``.
+    yours among or before the backend's own, the preset that `pipeline_of` names.
     ``memory_budget`` bounds in bytes what a call needs, but for the threads' scratch memory: parameters, state, inputs,
     outputs, constants, and the arena of intermediate tensors (see ``Executable.memory``). To stay below it values are
     computed a second time instead of kept, which costs time and changes no bit of a result.
@@ -264,8 +266,22 @@ def compile(
     if memory_budget is not None and not _is_count(memory_budget):
         raise ValueError(f"memory_budget is a number of bytes above 0, not {memory_budget!r}")
     verify(graph)
+    passes = pipeline_of(backend) if passes is None else passes
     stages = lower(graph, passes, memory_budget=memory_budget)
     return Executable(graph, stages, new_program(stages.plan, backend, threads))
+
+
+def pipeline_of(backend: str) -> str:
+    """The preset of passes for ``backend``. Raises ValueError for an unknown one."""
+    return "cuda" if _kind_of(backend).startswith("cuda") else "default"
+
+
+def _kind_of(backend: str) -> str:
+    """Which of BACKENDS ``backend`` is, perhaps with the number of a device after it."""
+    kind, _, number = backend.partition(":") if isinstance(backend, str) else ("", "", "")
+    if kind not in BACKENDS or (":" in backend and not (kind == "cuda" and number.isdecimal())):
+        raise ValueError(f"unknown backend {backend!r}: use one of {', '.join(BACKENDS)}, or cuda:1 for a second GPU")
+    return kind
 
 
 def compile_fused(fused: FusedGraph, backend: str = "cpu", threads: int | None = None) -> Executable:
@@ -285,12 +301,16 @@ def _is_count(number) -> bool:
 def new_program(plan: Plan, backend: str, threads: int | None = None) -> Program:
     """``plan`` made ready to run on raw buffers. Raises ValueError for an unknown backend."""
     # Backends are imported when asked for: `import euler_ir` needs neither LLVM nor CUDA.
-    if backend == "cpu":
+    kind = _kind_of(backend)
+    if kind == "cpu":
         from euler_ir.backends.cpu.program import CpuProgram
 
         return CpuProgram(plan, threads)
-    if backend == "reference":
+    if kind == "reference":
         from euler_ir.backends.reference import ReferenceProgram
 
         return ReferenceProgram(plan)
-    raise ValueError(f"unknown backend {backend!r}: use one of {', '.join(BACKENDS)}")
+    from euler_ir.backends.cuda.open_device import open_device
+    from euler_ir.backends.cuda.program import CudaProgram
+
+    return CudaProgram(plan, open_device(backend))

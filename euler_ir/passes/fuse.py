@@ -51,7 +51,8 @@ class Fuse(Pass):
     The graph must hold primitive operators only. ``max_ops`` bounds the operators in one group, counting those between
     them that have no group, and so the size of a kernel, compile time and the depth of lowering. ``max_inline_size``
     bounds the operators without a group that one element may need before one of them is put into memory; one that is
-    read in two places counts twice, because the two may read it at different indices.
+    read in two places counts twice, because the two may read it at different indices. Without ``prologues`` all operands
+    of products lie in memory.
     Raises PassError for ``max_ops`` below 1, ``max_inline_size`` below 0, and both together above 232.
     """
 
@@ -59,6 +60,7 @@ class Fuse(Pass):
     level = "fused"
     max_ops: int = 96
     max_inline_size: int = 24
+    prologues: bool = True
 
     def __post_init__(self) -> None:
         expect_at_least(1, max_ops=self.max_ops)
@@ -103,7 +105,7 @@ class _Fusion(Grouping):
                     skipped.update(self._place_call(op.name, call))
         for value in self.graph.results():
             self._store(value)
-        choose_stored(self)
+        choose_stored(self, self.limits.prologues)
         fused = FusedGraph(self.graph, tuple(self.groups), Refusals(self.apart, self.unrepeated, self.read))
         order = fused.order()
         for group in self.groups:

@@ -23,10 +23,16 @@ from euler_ir.rebuild import Rebuild
 
 @dataclass(frozen=True)
 class Legalize(Pass):
-    """Rewrite half and empty sums, integer products, and thin or batched contractions into forms that lower."""
+    """Rewrite half and empty sums, integer products, and thin or batched contractions into forms that lower.
+
+    With ``half_calls`` products and attention of half types stay as they are, for a backend that accumulates them in
+    f32 itself. Without ``split_products`` a product with a small result stays whole however long its sums are.
+    """
 
     name = "legalize"
     numerics = "reassociating"
+    half_calls: bool = False
+    split_products: bool = True
 
     def run(self, graph: Graph) -> Graph:
         rebuild, uses = Rebuild(graph, self.name), graph.uses()
@@ -36,7 +42,7 @@ class Legalize(Pass):
             elif op.name == "add" and (place := _where_added(op, uses)) is not None:
                 value = _added_in_place(op, place, rebuild)
             elif op.name == "index_add":
-                value = None if _can_be_added_to(op.operands[0], op, uses) else _added(rebuild.apart(op))
+                value = None if _can_be_added_to(op.operands[0], op, uses) else _added(rebuild.apart(op), self)
             else:
                 value = self._legal(op, rebuild)
             if value is None:
@@ -52,7 +58,7 @@ class Legalize(Pass):
         is_whole = op.definition.has_identity or op.definition.family == "composite"
         if not is_whole and (reads_nothing or not op.result.size):
             return _from_nothing(op, rebuild.target)
-        return rule(op, rebuild.operands(op)) if rule else None
+        return rule(op, rebuild.operands(op), self) if rule else None
 
 
 def _is_in_place(op: Op, uses: Mapping[Value, list[Op]]) -> bool:
@@ -95,11 +101,11 @@ def _added_in_place(op: Op, place: int, rebuild: Rebuild) -> Value:
     return rebuild.target.emit("index_add", tuple(rebuild.values[value] for value in operands), axis=axis)
 
 
-def _added(op: Op) -> Value:
+def _added(op: Op, options: Legalize) -> Value:
     """An index_add as a sum, which makes a new tensor."""
     (total,) = op.definition.decompose(op)
     scatter = total.op.operands[1].op
-    wide = _in_f32(scatter, scatter.operands)
+    wide = _in_f32(scatter, scatter.operands, options)
     return total if wide is None else T.add(op.operands[0], wide)
 
 
@@ -116,7 +122,7 @@ def _from_nothing(op: Op, graph: Graph) -> Value:
     return T.broadcast_to(graph.constant(value, type.dtype), type.shape)
 
 
-def _in_f32(op: Op, operands: tuple[Value, ...]) -> Value | None:
+def _in_f32(op: Op, operands: tuple[Value, ...], options: Legalize) -> Value | None:
     """``op`` in f32 when it would accumulate in a half type."""
     dtype = op.result.dtype
     if not dtype.is_half:
@@ -125,22 +131,22 @@ def _in_f32(op: Op, operands: tuple[Value, ...]) -> Value | None:
     graph = wide[0].graph
     again = graph.emit(op.name, wide, **op.attributes)
     rule = _RULES[op.name]
-    return T.cast(_legal(rule, again.op, wide), dtype)
+    return T.cast(_legal(rule, again.op, wide, options), dtype)
 
 
-def _legal(rule, op: Op, operands: tuple[Value, ...]) -> Value:
-    value = rule(op, operands)
+def _legal(rule, op: Op, operands: tuple[Value, ...], options: Legalize) -> Value:
+    value = rule(op, operands, options)
     return op.result if value is None else value
 
 
-def _reduction(op: Op, operands: tuple[Value, ...]) -> Value | None:
+def _reduction(op: Op, operands: tuple[Value, ...], options: Legalize) -> Value | None:
     (x,), axes = operands, op.attributes["axes"]
     if all(x.shape[axis] == 1 for axis in axes):
         return T.reshape(x, op.result.shape)
     if x.dtype == bool_:
         wide = x.graph.emit(op.name, (T.cast(x, i32),), axes=axes)
-        return T.cast(_legal(_reduction, wide.op, (T.cast(x, i32),)), bool_)
-    return _in_f32(op, operands) if x.dtype.is_half else _split(op, x, axes)
+        return T.cast(_legal(_reduction, wide.op, (T.cast(x, i32),), options), bool_)
+    return _in_f32(op, operands, options) if x.dtype.is_half else _split(op, x, axes)
 
 
 def _split(op: Op, x: Value, axes: tuple[int, ...]) -> Value | None:
@@ -169,20 +175,21 @@ def _identity(op: Op, x: Value):
     return {"sum": 0, "prod": 1, "max": x.dtype.lowest, "min": x.dtype.highest}[op.name]
 
 
-def _matmul(op: Op, operands: tuple[Value, ...]) -> Value | None:
+def _matmul(op: Op, operands: tuple[Value, ...], options: Legalize) -> Value | None:
     left, right = operands
-    if left.dtype.is_half:
-        return _in_f32(op, operands)
+    is_half_call = left.dtype.is_half and options.half_calls
+    if left.dtype.is_half and not is_half_call:
+        return _in_f32(op, operands, options)
     if left.dtype.is_integer:
         return _sum_of_products(op, left, right)
-    if op.result.shape[-2] == 1 and math.prod(op.result.shape[:-2]) == math.prod(right.shape[:-2]):
-        return _row_product(op, left, right)
+    if not is_half_call and op.result.shape[-2] == 1 and math.prod(op.result.shape[:-2]) == math.prod(right.shape[:-2]):
+        return _row_product(op, left, right, options)
     batch = op.result.shape[:-2]
     if sum(size != 1 for size in batch) > MAX_BATCH_AXES and left.shape[:-2] != right.shape[:-2]:
         wide = tuple(T.broadcast_to(operand, batch + operand.shape[-2:]) for operand in operands)
         if wide != operands:
             return left.graph.emit("matmul", wide, **op.attributes)
-    return _split_inner(op, left, right)
+    return _split_inner(op, left, right) if options.split_products else None
 
 
 def _split_inner(op: Op, left: Value, right: Value) -> Value | None:
@@ -211,8 +218,8 @@ def _split_inner(op: Op, left: Value, right: Value) -> Value | None:
     return left.graph.emit("sum", (products,), axes=(0,))
 
 
-def _attention(op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
-    if not operands[0].dtype.is_half:
+def _attention(op: Op, operands: tuple[Value, ...], options: Legalize) -> tuple[Value, ...] | None:
+    if not operands[0].dtype.is_half or options.half_calls:
         return None
     floats = tuple(T.cast(operand, f32) if operand.dtype.is_half else operand for operand in operands)
     wide = operands[0].graph.emit(op.name, floats, **op.attributes)
@@ -227,7 +234,7 @@ def _sum_of_products(op: Op, left: Value, right: Value) -> Value:
     return left.graph.emit("sum", (products,), axes=(len(products.shape) - 1,))
 
 
-def _row_product(op: Op, left: Value, right: Value) -> Value:
+def _row_product(op: Op, left: Value, right: Value, options: Legalize) -> Value:
     """A product of one row with each right matrix: a sum that walks through that as it is stored, once, and fuses with
     what is around it. There is nothing to pack or to reuse, so that memory is the limit.
     """
@@ -236,7 +243,7 @@ def _row_product(op: Op, left: Value, right: Value) -> Value:
         left = T.swap_axes(left, -1, -2)
     products = T.multiply(T.expand_dims(left, -2 if along == -1 else -3), T.expand_dims(right, -3))
     total = left.graph.emit("sum", (products,), axes=(len(products.shape) + along,))
-    return _legal(_reduction, total.op, (products,))
+    return _legal(_reduction, total.op, (products,), options)
 
 
 _RULES = {

@@ -60,6 +60,7 @@ PRESETS = {
     "none": "",
     "default": _DEFAULT,
     "fast": _DEFAULT.replace("simplify", "simplify{numerics=approximate}"),
+    "cuda": _DEFAULT.replace("legalize", "legalize{half_calls=true,split_products=false}") + ",fuse{prologues=false}",
 }
 """Texts of pipelines by a name that can stand in other texts."""
 

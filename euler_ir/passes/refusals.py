@@ -73,6 +73,10 @@ REASONS: dict[str, tuple[str, str]] = {
         "the product could make it only if nothing else read it, and {} does",
         "let every reader be a product, or none",
     ),
+    "no-prologues": (
+        "products make no operand themselves in this pipeline: its library reads them from memory",
+        "nothing: the option prologues of the pass fuse is for backends that generate their products",
+    ),
     "operand-in-parts": (
         "the product reads a part of it, or reads it batch by batch, or twice",
         "give the product whole rows of one matrix",

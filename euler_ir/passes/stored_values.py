@@ -35,9 +35,12 @@ class Repetition:
     brought: tuple[Value, ...]
 
 
-def choose_stored(grouping: Grouping) -> None:
-    """Decide what each group of ``grouping`` writes to memory and reads from there; drops groups that are idle."""
-    _Choice(grouping).run()
+def choose_stored(grouping: Grouping, prologues: bool) -> None:
+    """Decide what each group of ``grouping`` writes to memory and reads from there; drops groups that are idle.
+
+    With ``prologues`` products make operands themselves where that is cheap.
+    """
+    _Choice(grouping).run(prologues)
 
 
 class _Choice:
@@ -48,9 +51,9 @@ class _Choice:
         self.movable: dict[Value, Group] = {}
         self.repeatable: dict[Value, Repetition] = {}
 
-    def run(self) -> None:
+    def run(self, prologues: bool) -> None:
         self._choose_recomputed()
-        self._choose_prologues()
+        self._choose_prologues(prologues)
         self._find_inputs()
 
     def _choose_recomputed(self) -> None:
@@ -125,8 +128,8 @@ class _Choice:
             return Refusal("reads-more", (read, op.result.size))
         return Repetition(work, count, tuple(tensors), tuple(brought))
 
-    def _choose_prologues(self) -> None:
-        """Let products make the operands that nothing else reads, where that takes little work on what is in memory
+    def _choose_prologues(self, prologues: bool) -> None:
+        """With ``prologues``, let products make the operands that nothing else reads, where that takes little work on what is in memory
         anyway: a layer norm of known statistics, a cast, a rectifier.
         """
         products: dict[Value, list[Group]] = {}
@@ -148,7 +151,9 @@ class _Choice:
             home = self.home.get(value)
             if home is None:
                 continue
-            if value in readers:
+            if not prologues:
+                again = Refusal("no-prologues")
+            elif value in readers:
                 again = Refusal("operand-read-elsewhere", (readers[value],))
             elif value in in_parts:
                 again = Refusal("operand-in-parts")

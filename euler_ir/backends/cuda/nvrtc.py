@@ -1,0 +1,128 @@
+"""CUDA C++ to machine code of a GPU, by NVRTC: needs its library, and neither a GPU nor a driver nor CUDA's headers."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from euler_ir.errors import LoweringError
+
+OPTIONS = ("--std=c++17", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "-Xptxas", "-v")
+"""Denormals are kept, quotients and roots are rounded correctly; the log names the resources of each kernel."""
+_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
+_PACKAGES = ("nvidia.cu13", "nvidia.cuda_nvrtc")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a kernel takes: ``registers`` of each thread, bytes of static ``shared`` memory of each block, and bytes that
+    each thread stores (``spill_stores``) and loads (``spill_loads``) because registers ran out, of ``stack`` bytes.
+    """
+
+    registers: int
+    shared: int
+    spill_stores: int
+    spill_loads: int
+    stack: int
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """``cubin``, an ELF file of machine code, the ``ptx`` between, and the ``resources`` of its kernels by name."""
+
+    cubin: bytes
+    ptx: str
+    resources: dict[str, Resources]
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """NVRTC, of CUDA 12 or 13. Raises LoweringError when there is none."""
+    tried = []
+    for path in (*_installed(), *_NAMES):
+        try:
+            return ctypes.CDLL(str(path))
+        except OSError as error:
+            tried.append(str(error))
+    raise LoweringError(
+        "there is no NVRTC, which compiles CUDA",
+        details=tried[-2:],
+        hint="pip install nvidia-cuda-nvrtc-cu12",
+    )
+
+
+def version() -> tuple[int, int]:
+    """The version of CUDA that NVRTC is of, such as (12, 9)."""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    return major.value, minor.value
+
+
+def compile_cuda(source: str, architecture: str, name: str = "kernels.cu") -> Compiled:
+    """``source`` for ``architecture``, such as 'sm_90'. Raises LoweringError with NVRTC's messages."""
+    nvrtc, program = library(), ctypes.c_void_p()
+    _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), name.encode(), 0, None, None))
+    try:
+        options = [option.encode() for option in (*OPTIONS, f"--gpu-architecture={architecture}")]
+        status = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+        log = _text(program, "ProgramLog")
+        if status:
+            raise LoweringError(f"NVRTC refuses {name} for {architecture}", details=log.splitlines()[:40])
+        return Compiled(_bytes(program, "CUBIN"), _text(program, "PTX"), _resources(log))
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _installed() -> Iterator[Path]:
+    """Libraries in packages of PyPI and in the toolkit that CUDA_PATH names."""
+    folders = []
+    for package in _PACKAGES:
+        try:
+            found = importlib.util.find_spec(package)
+        except ModuleNotFoundError:
+            continue
+        folders += [Path(place) / "lib" for place in found.submodule_search_locations] if found else []
+    if "CUDA_PATH" in os.environ:
+        folders.append(Path(os.environ["CUDA_PATH"]) / "lib64")
+    for folder in folders:
+        yield from (folder / name for name in _NAMES if (folder / name).exists())
+
+
+def _bytes(program: ctypes.c_void_p, what: str) -> bytes:
+    size = ctypes.c_size_t()
+    _check(getattr(library(), f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+    buffer = ctypes.create_string_buffer(size.value)
+    _check(getattr(library(), f"nvrtcGet{what}")(program, buffer))
+    return buffer.raw
+
+
+def _text(program: ctypes.c_void_p, what: str) -> str:
+    return _bytes(program, what).rstrip(b"\0").decode(errors="replace")
+
+
+def _check(status: int) -> None:
+    if status:
+        library().nvrtcGetErrorString.restype = ctypes.c_char_p
+        raise LoweringError(f"NVRTC: {library().nvrtcGetErrorString(status).decode()}")
+
+
+_KERNEL = re.compile(
+    r"Function properties for (?P<name>\S+)\n\D*(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
+    r"(?P<loads>\d+) bytes spill loads.*?Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
+    re.DOTALL,
+)
+
+
+def _resources(log: str) -> dict[str, Resources]:
+    found = {}
+    for match in _KERNEL.finditer(log):
+        shared = re.search(r"(\d+) bytes smem", match["rest"])
+        numbers = (int(match[part]) for part in ("stores", "loads", "stack"))
+        found[match["name"]] = Resources(int(match["registers"]), int(shared[1]) if shared else 0, *numbers)
+    return found
