@@ -1,0 +1,23 @@
+"""CUDA C++ that several kernels share, and how a unit is put together: NVRTC gets one text and looks for no file."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+SHARED_FILES = Path(__file__).parent
+
+
+def unit(name: str, includes: Sequence[str | Path], body: str) -> str:
+    """The text of a unit called ``name``, for readers: each of ``includes``, then ``body``.
+
+    An include is a file next to this one, such as ``"target.cuh"``, or a path; each comes once, where it comes first.
+    """
+    files = dict.fromkeys(SHARED_FILES / include for include in includes)
+    return "\n".join((f"// {name}", *(_text(file) for file in files), body))
+
+
+@functools.cache
+def _text(file: Path) -> str:
+    return f"// ---- {file.name} ----\n{file.read_text(encoding='utf-8')}"
