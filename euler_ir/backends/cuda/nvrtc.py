@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
-import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
+from euler_ir.backends.cuda.toolkit import installed
 from euler_ir.errors import LoweringError
 
 OPTIONS = ("--std=c++17", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "-Xptxas", "-v")
@@ -45,7 +42,7 @@ class Compiled:
 def library() -> ctypes.CDLL:
     """NVRTC, of CUDA 12 or 13. Raises LoweringError when there is none."""
     tried = []
-    for path in (*_installed(), *_NAMES):
+    for path in (*installed(_NAMES, _PACKAGES, "lib"), *_NAMES):
         try:
             return ctypes.CDLL(str(path))
         except OSError as error:
@@ -77,21 +74,6 @@ def compile_cuda(source: str, architecture: str, name: str = "kernels.cu") -> Co
         return Compiled(_bytes(program, "CUBIN"), _text(program, "PTX"), _resources(log))
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-
-
-def _installed() -> Iterator[Path]:
-    """Libraries in packages of PyPI and in the toolkit that CUDA_PATH names."""
-    folders = []
-    for package in _PACKAGES:
-        try:
-            found = importlib.util.find_spec(package)
-        except ModuleNotFoundError:
-            continue
-        folders += [Path(place) / "lib" for place in found.submodule_search_locations] if found else []
-    if "CUDA_PATH" in os.environ:
-        folders.append(Path(os.environ["CUDA_PATH"]) / "lib64")
-    for folder in folders:
-        yield from (folder / name for name in _NAMES if (folder / name).exists())
 
 
 def _bytes(program: ctypes.c_void_p, what: str) -> bytes:
