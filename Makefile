@@ -8,6 +8,9 @@
 # make fuzz           random graphs through every way to run one, for MINUTES; what fails is kept in tests/corpus
 # make faults         plants each seeded fault in a process of its own: which test kills it
 # make check          the table of gradients against finite differences
+# make check-cuda     what can be said of the CUDA backend without a GPU: kernels compiled, emulated, their faults found
+# make test-gpu       on a machine with a GPU: the tests of the CUDA backend on it
+# make bench-gpu      on a machine with a GPU: attention and training steps beside torch
 # make benchmarks     all tables beside their peers, kept in docs/benchmarks, and their page; half an hour, best alone
 
 PYTHON ?= python3
@@ -19,7 +22,7 @@ ARGS ?=
 PROMPT ?= KING
 MINUTES ?= 5
 
-.PHONY: train sft dpo chat test test-slow test-threads fuzz faults check benchmarks
+.PHONY: train sft dpo chat test test-slow test-threads fuzz faults check check-cuda test-gpu bench-gpu benchmarks
 
 # A run that is there already is continued; to train anew, give another OUT.
 train: .venv/installed
@@ -45,13 +48,13 @@ chat: .venv/installed
 	  echo "Talking with $$model" >&2; .venv/bin/python examples/gpt2_chat.py "$$model" $(ARGS)
 
 test: .venv/installed-test
-	.venv/bin/python -m pytest -q -n auto -m "not slow"
+	.venv/bin/python -m pytest -q -n auto -m "not slow and not gpu"
 
 test-slow: .venv/installed-test
-	.venv/bin/python -m pytest -q -n auto -m slow
+	.venv/bin/python -m pytest -q -n auto -m "slow and not gpu"
 
 test-threads: .venv/installed-test
-	for threads in 1 2 3; do .venv/bin/python -m pytest -q -n auto -m "not slow" --threads $$threads || exit 1; done
+	for threads in 1 2 3; do .venv/bin/python -m pytest -q -n auto -m "not slow and not gpu" --threads $$threads || exit 1; done
 
 fuzz: .venv/installed-test
 	.venv/bin/python -m euler_ir.testing.fuzz --minutes $(MINUTES) $(ARGS)
@@ -61,6 +64,15 @@ faults: .venv/installed-test
 
 check: .venv/installed
 	.venv/bin/python -m models.gradient_check
+
+check-cuda: .venv/installed-test
+	.venv/bin/python -m cuda_check $(ARGS)
+
+test-gpu: .venv/installed-gpu
+	.venv/bin/python -m pytest -q -m gpu $(ARGS)
+
+bench-gpu: .venv/installed-gpu
+	.venv/bin/python -m benchmarks gpu --json docs/benchmarks/gpu.json $(ARGS)
 
 benchmarks: .venv/installed-test
 	for table in train kernels infer compile memory text tokenizer nanogpt; do \
@@ -73,8 +85,14 @@ benchmarks: .venv/installed-test
 	.venv/bin/python -m pip install --quiet --editable '.[plot]'
 	touch $@
 
-# torch is an oracle of the tests only; its build for the CPU alone is enough. A Chromium opens the pages that are tested.
-.venv/installed-test: .venv/installed scripts/install_chromium.py
+# torch is an oracle of the tests only; its build for the CPU alone is enough. A Chromium opens the pages that are tested,
+# and a C++ compiler builds what the CUDA emulator runs.
+.venv/installed-test: .venv/installed scripts/install_chromium.py scripts/install_compiler.py
 	.venv/bin/python -m pip install --quiet --editable '.[plot,test]'
 	.venv/bin/python scripts/install_chromium.py
+	.venv/bin/python scripts/install_compiler.py
+	touch $@
+
+.venv/installed-gpu: .venv/installed-test
+	.venv/bin/python -m pip install --quiet --editable '.[plot,test,cuda]'
 	touch $@

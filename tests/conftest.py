@@ -1,3 +1,4 @@
+import functools
 import os
 import signal
 import tempfile
@@ -7,6 +8,7 @@ import pytest
 import euler_ir as ei
 from euler_ir.threads import THREADS_VARIABLE
 from euler_ir.cache import FOLDER_VARIABLE
+from euler_ir.errors import LoweringError
 
 
 def pytest_addoption(parser):
@@ -27,6 +29,23 @@ def pytest_configure(config):
         folder = tempfile.TemporaryDirectory(prefix="euler_ir_cache_")
         os.environ[FOLDER_VARIABLE] = folder.name
         config.add_cleanup(folder.cleanup)
+
+
+@functools.cache
+def gpu_absence():
+    """Why nothing can run on a GPU here, in a line; None where there is one."""
+    from euler_ir.backends.cuda.open_device import open_device
+
+    try:
+        open_device("cuda")
+    except LoweringError as error:
+        return error.message
+    return None
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu") and gpu_absence() is not None:
+        pytest.skip(gpu_absence())
 
 
 @pytest.fixture(params=["reference", "cpu"])
