@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from euler_ir.backends.base import Program, Run
+from euler_ir.backends.base import Call, Program
 from euler_ir.dtypes import as_dtype, convert
 from euler_ir.errors import DTypeError, ExecutionError, GraphError, LoweringError
 from euler_ir.graph import Graph, Value
@@ -28,7 +28,7 @@ from euler_ir.plan.build import build_plan
 from euler_ir.plan.footprint import Footprint, footprint, readable
 from euler_ir.plan.kernels import with_kernels
 from euler_ir.plan.plan import Plan
-from euler_ir.state import State, check_array
+from euler_ir.state import State
 from euler_ir.verify import verify
 
 BACKENDS = ("cpu", "reference", "cuda", "cuda-emulator")
@@ -127,7 +127,7 @@ class Executable:
             if buffer.place in ("input", "parameter", "state")
         }
         # A State is checked once: its arrays never move nor change type. One tuple, so that threads see all or nothing.
-        self._bound: tuple[Callable[[], State | None], Run, list[np.ndarray]] | None = None
+        self._bound: tuple[Callable[[], State | None], Call, list[np.ndarray]] | None = None
 
     @property
     def plan(self) -> Plan:
@@ -150,19 +150,22 @@ class Executable:
         stages = replace(self.stages, plan=plan)
         return Executable(self.graph, stages, self.program.on_plan(plan, texts))
 
-    def __call__(self, state: State | None = None, /, **inputs) -> dict[str, np.ndarray]:
+    def __call__(self, state: State | None = None, /, **inputs) -> Mapping[str, np.ndarray]:
         """Run once. Inputs are arrays of the declared shapes, or what numpy makes arrays of without losing anything.
 
         Outputs are new arrays, which no later call overwrites; updates are written into ``state``. Raises
         ExecutionError for a missing or unknown input, a wrong shape, a dtype that does not convert, or an index out of
         range. After the last, updates may have been written: keep ``state.copy()`` where inputs are not to be trusted.
 
+        On a GPU a call returns before it is done. Reading an output, or an array from ``state``, waits for it. An index
+        out of range is reported then, or else by one of the next two calls.
+
         On 'cpu' a signal is handled before or after a run, never within: once KeyboardInterrupt was raised here,
         ``state`` holds either all updates of the call or none, and works on. 'reference' may stop between two of them.
         Python threads may call one executable, or several, at once. They take turns where these share worker threads,
         but nothing keeps apart calls that update a State and others that read it at the same time: see `State`.
         """
-        run, updated = self._bind(state)
+        call, updated = self._bind(state)
         arrays = {}
         unknown = [name for name in inputs if name not in self._inputs]
         if unknown:
@@ -175,14 +178,9 @@ class Executable:
             if array is inputs[name] and updated and _may_share_memory(array, updated):
                 array = array.copy()
             arrays[self._numbers[name]] = array
-        outputs = {}
-        for name, number in self.plan.outputs.items():
-            type = self.plan.buffers[number].type
-            outputs[name] = arrays[number] = np.empty(type.shape, type.dtype.numpy)
-        run(arrays)
-        return outputs
+        return call(arrays)
 
-    def _bind(self, state: State | None) -> tuple[Run, list[np.ndarray]]:
+    def _bind(self, state: State | None) -> tuple[Call, list[np.ndarray]]:
         """What runs the program on ``state``, and those of its arrays that a run changes."""
         if self._kept and not isinstance(state, State):
             raise ExecutionError(
@@ -192,19 +190,11 @@ class Executable:
         bound = self._bound
         if bound is not None and bound[0]() is state:
             return bound[1:]
-        arrays = {}
-        for name, leaf in self._kept.items():
-            if name not in state:
-                raise ExecutionError(
-                    f"{leaf.op.name} {name!r} is not in the State",
-                    location=leaf.op.location,
-                    hint="state.add(graph) begins what is missing",
-                )
-            check_array(state[name], leaf, name)
-            arrays[self._numbers[name]] = state[name]
-        run, updated = self.program.bind(arrays), [state[name] for name in self.graph.updates]
-        self._bound = (lambda: None) if state is None else weakref.ref(state), run, updated
-        return run, updated
+        kept = {name: state.kept(leaf) for name, leaf in self._kept.items()}
+        call = self.program.bind_state({self._numbers[name]: each for name, each in kept.items()})
+        updated = [kept[name].array for name in self.graph.updates]
+        self._bound = (lambda: None) if state is None else weakref.ref(state), call, updated
+        return call, updated
 
     def _input_list(self) -> str:
         return "its inputs are " + (", ".join(f"{n}: {leaf.type}" for n, leaf in self._inputs.items()) or "none")

@@ -12,6 +12,7 @@ import numpy as np
 from euler_ir.errors import ExecutionError, GraphError
 from euler_ir.graph import Graph, Value
 from euler_ir.pages import allocate_pages
+from euler_ir.residence import Kept
 
 
 class State(Mapping):
@@ -21,35 +22,57 @@ class State(Mapping):
     step updates a State, another Python thread sees some arrays or elements as they were and some as they will be. Let
     only one thread at a time use a State that is updated; any number may read one that is not. A fork waits for the end
     of the steps that run, so that a child finds each State between two steps.
+
+    A graph compiled for a GPU takes the arrays that it uses into the GPU's memory, where all such graphs share them.
+    Reading one waits for the steps that write it and brings it back; the next step takes it again. In between, an array
+    that was read before is read-only and shows what it held then: read it from the State again.
     """
 
     def __init__(self) -> None:
-        self._arrays: dict[str, np.ndarray] = {}
+        self._kept: dict[str, Kept] = {}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self._arrays[name]
+        return self._kept[name].at_home()
 
     def __setitem__(self, name: str, array) -> None:
         """Copy ``array`` into ``name``. Raises ExecutionError when its shape or dtype differs from what is there."""
         array = np.asarray(array)
-        held = self._arrays.get(name)
-        if held is None:
-            self._arrays |= _owned({name: array})
+        if name not in self._kept:
+            self._keep(_owned({name: array}))
             return
+        held = self._kept[name].array
         if held.shape != array.shape or held.dtype != array.dtype:
             raise ExecutionError(
                 f"state {name!r} is {held.dtype}{list(held.shape)} and cannot take {array.dtype}{list(array.shape)}"
             )
-        held[...] = array
+        self._kept[name].overwrite(array)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._kept
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
+        return iter(self._kept)
 
     def __len__(self) -> int:
-        return len(self._arrays)
+        return len(self._kept)
 
     def __repr__(self) -> str:
-        return f"<State: {len(self)} arrays, {sum(array.nbytes for array in self._arrays.values())} bytes>"
+        return f"<State: {len(self)} arrays, {sum(kept.array.nbytes for kept in self._kept.values())} bytes>"
+
+    def kept(self, leaf: Value) -> Kept:
+        """What holds the array of ``leaf``, a parameter or state of a graph, wherever its newest elements are.
+
+        Raises ExecutionError when there is none, or one of another type.
+        """
+        name = leaf.op.attributes["name"]
+        if name not in self._kept:
+            raise ExecutionError(
+                f"{leaf.op.name} {name!r} is not in the State",
+                location=leaf.op.location,
+                hint="state.add(graph) begins what is missing",
+            )
+        check_array(self._kept[name].array, leaf, name)
+        return self._kept[name]
 
     def add(self, graph: Graph, seed: int = 0) -> State:
         """Begin the parameters and state of ``graph`` that are not here yet; check the types of those that are.
@@ -59,8 +82,8 @@ class State(Mapping):
         fresh = {}
         for leaf in (*graph.parameters, *graph.states):
             name = leaf.op.attributes["name"]
-            if name in self._arrays:
-                check_array(self._arrays[name], leaf, name)
+            if name in self._kept:
+                self.kept(leaf)
             else:
                 fresh[name] = leaf
         begun = _zeros({name: (leaf.shape, leaf.dtype.numpy) for name, leaf in fresh.items()})
@@ -72,20 +95,23 @@ class State(Mapping):
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
             for _ in threads.map(begin, sorted(fresh, key=lambda name: -fresh[name].size)):
                 pass
-        self._arrays |= begun
+        self._keep(begun)
         return self
 
     def view(self) -> State:
         """A State of the same arrays, by the same names; what is added to it is not added here."""
         other = State()
-        other._arrays = dict(self._arrays)
+        other._kept = dict(self._kept)
         return other
 
     def copy(self) -> State:
         """A State with its own arrays."""
         other = State()
-        other._arrays = _owned(self._arrays)
+        other._keep(_owned(self))
         return other
+
+    def _keep(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self._kept |= {name: Kept(array) for name, array in arrays.items()}
 
 
 def initial_state(*graphs: Graph, seed: int = 0) -> State:

@@ -11,7 +11,7 @@ import euler_ir
 
 ROOT = Path(euler_ir.__file__).parent.parent
 LEVELS = [
-    {"errors", "cache", "files", "pages", "threads"},
+    {"errors", "cache", "files", "pages", "threads", "residence"},
     {"dtypes"},
     {"shapes"},
     {"index"},
@@ -31,7 +31,7 @@ LEVELS = [
     {"cli", "commands", "testing", "__main__"},
 ]
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
-BACKENDS_MAY_SEE = {"backends", "loops", "plan", "dtypes", "shapes", "index", "errors", "cache", "pages", "threads"}
+BACKENDS_MAY_SEE = {"backends", "loops", "plan", "dtypes", "shapes", "index", "errors"} | LEVELS[0]
 USERS_MAY_SEE = {"euler_ir"} | {
     f"euler_ir.{name}" for name in ("nn", "optim", "passes", "initializers", "gradient_check", "quantization", "native")
 }

@@ -11,13 +11,16 @@ import numpy as np
 from euler_ir.errors import ExecutionError, LoweringError
 from euler_ir.plan.footprint import footprint, readable, owner_lines
 from euler_ir.plan.plan import Plan
-
+from euler_ir.residence import Kept
 
 Run = Callable[[Mapping[int, np.ndarray]], None]
+Call = Callable[[dict[int, np.ndarray]], Mapping[str, np.ndarray]]
 
 
 class Program(ABC):
-    """A plan made ready to run. Intermediates live in memory of its own; all else is handed in."""
+    """``plan`` made ready to run. Intermediates live in memory of its own; all else is handed in."""
+
+    plan: Plan
 
     @abstractmethod
     def bind(self, kept: Mapping[int, np.ndarray]) -> Run:
@@ -31,6 +34,30 @@ class Program(ABC):
     def run(self, arrays: Mapping[int, np.ndarray]) -> None:
         """Run the plan once on all of its arrays; see `bind`."""
         self.bind({})(arrays)
+
+    def bind_state(self, kept: Mapping[int, Kept]) -> Call:
+        """What runs the plan once on ``kept``, the parameters and state by number, and on the inputs that it is called
+        with, a dict for it to keep, and returns the outputs by name: new arrays, which a device may fetch when they are
+        first read.
+
+        Raises ExecutionError as runs of `bind` do, on a device at the latest when the outputs are read.
+        """
+        run = self.bind({number: each.array for number, each in kept.items()})
+        residents = tuple(kept.values())
+        places = [(name, number, self.plan.buffers[number].type) for name, number in self.plan.outputs.items()]
+        places = [(name, number, type.shape, type.dtype.numpy) for name, number, type in places]
+
+        def call(arrays: dict[int, np.ndarray]) -> dict[str, np.ndarray]:
+            for each in residents:
+                if each.away is not None:
+                    each.at_home()
+            outputs = {}
+            for name, number, shape, dtype in places:
+                outputs[name] = arrays[number] = np.empty(shape, dtype)
+            run(arrays)
+            return outputs
+
+        return call
 
     @abstractmethod
     def on_plan(self, plan: Plan, code: Mapping[str, str]) -> Program:
