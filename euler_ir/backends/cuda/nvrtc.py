@@ -7,7 +7,7 @@ import functools
 import re
 from dataclasses import dataclass
 
-from euler_ir.backends.cuda.toolkit import installed
+from euler_ir.backends.cuda.toolkit import load_library
 from euler_ir.errors import LoweringError
 
 OPTIONS = ("--std=c++17", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "-Xptxas", "-v")
@@ -41,17 +41,7 @@ class Compiled:
 @functools.cache
 def library() -> ctypes.CDLL:
     """NVRTC, of CUDA 12 or 13. Raises LoweringError when there is none."""
-    tried = []
-    for path in (*installed(_NAMES, _PACKAGES, "lib"), *_NAMES):
-        try:
-            return ctypes.CDLL(str(path))
-        except OSError as error:
-            tried.append(str(error))
-    raise LoweringError(
-        "there is no NVRTC, which compiles CUDA",
-        details=tried[-2:],
-        hint="pip install nvidia-cuda-nvrtc-cu12",
-    )
+    return load_library(_NAMES, _PACKAGES, "NVRTC, which compiles CUDA", hint="pip install nvidia-cuda-nvrtc-cu12")
 
 
 def version() -> tuple[int, int]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from euler_ir.errors import LoweringError
 
 
 def installed(names: Sequence[str], packages: Sequence[str], folder: str) -> Iterator[Path]:
@@ -21,3 +24,17 @@ def installed(names: Sequence[str], packages: Sequence[str], folder: str) -> Ite
         places.append(Path(os.environ["CUDA_PATH"]) / {"lib": "lib64"}.get(folder, folder))
     for place in places:
         yield from (place / name for name in names if (place / name).exists())
+
+
+def load_library(names: Sequence[str], packages: Sequence[str], purpose: str, hint: str) -> ctypes.CDLL:
+    """The first library of ``names`` that loads, those of ``packages`` and the toolkit first, then where the system looks.
+
+    Raises LoweringError, saying that there is no ``purpose``, with ``hint`` and what the system says.
+    """
+    tried = []
+    for path in (*installed(names, packages, "lib"), *names):
+        try:
+            return ctypes.CDLL(str(path))
+        except OSError as error:
+            tried.append(str(error))
+    raise LoweringError(f"there is no {purpose}", details=tuple(tried[-2:]), hint=hint)

@@ -1,0 +1,132 @@
+"""One call of cuBLASLt: matrices of a plan, which are row-major, as the library sees them, column by column.
+
+What lies row by row is, read column by column, its transpose. So the library is asked for the transpose of the result,
+right^T left^T, of the same bytes: its A is our right operand, its B our left one, its rows are our columns.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from euler_ir.backends.cuda.calls import Pointer
+from euler_ir.backends.cuda.gemm.api import (
+    Attribute,
+    ComputeType,
+    DataType,
+    Epilogue,
+    Handle,
+    LayoutAttribute,
+    MatmulAttribute,
+    Operation,
+)
+from euler_ir.backends.cuda.gemm.cublaslt import CublasLt
+from euler_ir.dtypes import DType
+from euler_ir.plan.plan import Origin
+
+_DATA = {"f16": DataType.F16, "bf16": DataType.BF16, "f32": DataType.F32, "f64": DataType.F64}
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """As many matrices as the product has items, ``batch_stride`` elements apart from ``pointer`` on.
+
+    Element (r, c) of one is at ``r leading + c``, or with ``transposed`` at ``c leading + r``, counted in elements.
+    """
+
+    pointer: Pointer
+    leading: int
+    batch_stride: int
+    transposed: bool
+
+
+@dataclass(frozen=True)
+class LibraryEpilogue:
+    """What the library does to the product. ``vector`` has an element for each column: the bias, or its gradient.
+
+    ``matrix`` is what GELU is taken of, stored or read, with ``matrix_leading`` elements from row to row.
+    """
+
+    kind: Epilogue
+    vector: Pointer | None = None
+    matrix: Pointer | None = None
+    matrix_leading: int = 0
+
+
+@dataclass(frozen=True)
+class Product:
+    """``result = left @ right``, or added to what is there with ``adds``, for each of ``items``; then ``epilogue``.
+
+    Half types are summed in f32 and rounded once; f32 with ``tf32`` is multiplied in 10 bits of mantissa.
+    """
+
+    dtype: DType
+    items: int
+    rows: int
+    columns: int
+    inner: int
+    left: Matrices
+    right: Matrices
+    result: Matrices
+    adds: bool
+    tf32: bool
+    epilogue: LibraryEpilogue
+    origins: tuple[Origin, ...]
+
+    @property
+    def pointers(self) -> tuple[Pointer, ...]:
+        """What `prepare` needs the addresses of: left, right, result, then what the epilogue has."""
+        others = (self.epilogue.vector, self.epilogue.matrix)
+        operands = (self.left.pointer, self.right.pointer, self.result.pointer)
+        return operands + tuple(pointer for pointer in others if pointer is not None)
+
+    def prepare(self, library: CublasLt, addresses: Sequence[int], workspace: int) -> Callable[[int], None]:
+        """What enqueues this on a stream: nothing else happens then, so that it can be captured.
+
+        ``addresses`` are those of `pointers`; ``workspace`` is that of ``library.workspace_bytes`` bytes, which no
+        call on another stream may use meanwhile. Raises LoweringError when the library cannot do this.
+        """
+        left, right, result, *others = addresses
+        compute, scale = self._compute_type(), DataType.F64 if self.dtype.name == "f64" else DataType.F32
+        operation = Handle(library.api, "MatmulDesc", compute, scale, attributes=self._attributes(others))
+        views = (self.left, self.right, self.result)
+        layouts = tuple((view.leading, view.batch_stride, view.transposed) for view in views)
+        key = (compute, self.dtype, self.items, self.rows, self.columns, self.inner, self.adds, layouts)
+        key += (self.epilogue.kind, self.epilogue.matrix_leading)
+        matrices = (
+            (right, self._layout(library, self.right, self.inner, self.columns)),
+            (left, self._layout(library, self.left, self.rows, self.inner)),
+            (result, self._layout(library, self.result, self.rows, self.columns)),
+        )
+        number = ctypes.c_double if scale == DataType.F64 else ctypes.c_float
+        return library.prepare(key, operation, matrices, number, float(self.adds), workspace)
+
+    def _compute_type(self) -> ComputeType:
+        if self.dtype.name == "f64":
+            return ComputeType.F64
+        return ComputeType.TF32 if self.tf32 and self.dtype.name == "f32" else ComputeType.F32
+
+    def _attributes(self, others: Sequence[int]) -> dict[Attribute, int]:
+        attributes: dict[Attribute, int] = {
+            MatmulAttribute.TRANSA: Operation.TRANSPOSE if self.right.transposed else Operation.NONE,
+            MatmulAttribute.TRANSB: Operation.TRANSPOSE if self.left.transposed else Operation.NONE,
+            MatmulAttribute.EPILOGUE: self.epilogue.kind,
+        }
+        remaining = iter(others)
+        if self.epilogue.vector is not None:
+            attributes[MatmulAttribute.BIAS_POINTER] = next(remaining)
+        if self.epilogue.matrix is not None:
+            attributes[MatmulAttribute.EPILOGUE_AUX_POINTER] = next(remaining)
+            attributes[MatmulAttribute.EPILOGUE_AUX_LD] = self.epilogue.matrix_leading
+        return attributes
+
+    def _layout(self, library: CublasLt, view: Matrices, rows: int, columns: int) -> Handle:
+        """``rows`` x ``columns`` row by row are ``columns`` x ``rows`` column by column, unless transposed already."""
+        stored = (rows, columns) if view.transposed else (columns, rows)
+        attributes: dict[Attribute, int] = {}
+        if self.items > 1:
+            attributes[LayoutAttribute.BATCH_COUNT] = self.items
+            attributes[LayoutAttribute.STRIDED_BATCH_OFFSET] = view.batch_stride
+        data = _DATA[self.dtype.name]
+        return Handle(library.api, "MatrixLayout", data, *stored, view.leading, attributes=attributes)
