@@ -1,11 +1,14 @@
-"""What a seeded fault is, and how it is planted: an edit of one module's source, made while that is imported."""
+"""What a seeded fault is, and how it is planted: an edit of one file of the package, made while that is imported."""
 
 from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import os
+import shutil
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +36,7 @@ def gradient(case: str) -> str:
 class Fault:
     """A mistake that people make: in ``euler_ir.<module>`` the text ``old``, which stands there once, is ``new``.
 
-    ``imitates`` says what went wrong in the words of whoever finds out; one of ``killers``, ids of tests, must fail.
+    What is no Python is called by its path in the package, such as ``backends/cuda/sources/target.cuh``. ``imitates`` says what went wrong in the words of whoever finds out; one of ``killers``, ids of tests, must fail.
     """
 
     name: str
@@ -46,6 +49,8 @@ class Fault:
     @property
     def path(self) -> Path:
         """The file that is edited."""
+        if "/" in self.module:
+            return ROOT / "euler_ir" / self.module
         return ROOT.joinpath("euler_ir", *self.module.split(".")).with_suffix(".py")
 
     def source(self) -> str:
@@ -83,9 +88,29 @@ class Planting(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
         return Path(path).read_bytes()
 
 
+class Overlay(importlib.abc.MetaPathFinder):
+    """Imports the backend for CUDA from a copy of its folder in which one file that is no Python has a fault."""
+
+    package = "euler_ir.backends.cuda"
+
+    def __init__(self, fault: Fault) -> None:
+        self.module = self.package
+        held = ROOT.joinpath(*self.package.split("."))
+        self._keep = tempfile.TemporaryDirectory(prefix="euler_ir_fault_")
+        self.folder = Path(self._keep.name) / "cuda"
+        shutil.copytree(held, self.folder, ignore=shutil.ignore_patterns("__pycache__"))
+        (self.folder / fault.path.relative_to(held)).write_text(fault.source())
+
+    def find_spec(self, name, path, target=None):
+        if name != self.package:
+            return None
+        init, places = self.folder / "__init__.py", [str(self.folder)]
+        return importlib.util.spec_from_file_location(name, init, submodule_search_locations=places)
+
+
 def plant(fault: Fault) -> None:
     """Have this process import ``fault``. Raises ValueError when its module is imported already."""
-    planting = Planting(fault)
+    planting = (Planting if fault.path.suffix == ".py" else Overlay)(fault)
     if planting.module in sys.modules:
         raise ValueError(f"{planting.module} is imported already, without fault {fault.name}")
     sys.meta_path.insert(0, planting)

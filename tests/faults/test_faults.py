@@ -1,6 +1,7 @@
 """The table of seeded faults is in order, and a few of them are planted and killed; `run.py` does so with all."""
 
 import ast
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,7 @@ from functools import cache
 
 import pytest
 from fault import ROOT, Fault, plant
-from run import _killer, table_of, try_fault
+from run import HERE, _killer, table_of, try_fault
 from table import FAULTS
 
 CHEAP = ("prints-0-for-minus-0", "overwrites-what-is-read-elsewhere", "rule-L07-is-not-checked")
@@ -23,13 +24,14 @@ def names_of_tests(path):
 
 def test_there_are_faults_of_every_part():
     assert len(FAULTS) >= 100
-    parts = {fault.module.split(".")[0] for fault in FAULTS.values()}
+    parts = {re.split("[./]", fault.module)[0] for fault in FAULTS.values()}
     assert parts >= {"ops", "tensor", "autodiff", "optim", "text", "verify", "passes", "loops", "plan", "backends"}
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_a_fault_has_its_place_and_its_killers(fault):
-    compile(fault.source(), str(fault.path), "exec")
+    if fault.path.suffix == ".py":
+        compile(fault.source(), str(fault.path), "exec")
     assert fault.source() != fault.path.read_text()
     assert fault.imitates.endswith(".") and fault.killers
     for killer in fault.killers:
@@ -72,6 +74,18 @@ def test_a_module_that_is_imported_already_cannot_be_changed():
 
     with pytest.raises(ValueError, match="euler_ir.autodiff is imported already"):
         plant(next(fault for fault in FAULTS.values() if fault.module == "autodiff"))
+
+
+def test_a_file_that_is_no_python_is_read_with_its_fault():
+    fault = Fault("other", "Another.", "backends/cuda/sources/target.cuh", "namespace eir {\n\nstruct", "namespace x {", ())
+    code = (
+        f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
+        f"from fault import Fault, plant\nplant({fault!r})\n"
+        "from euler_ir.backends.cuda.sources import unit\nprint(unit('u', ['target.cuh'], '').count('namespace x {'))"
+    )
+    ran = subprocess.run((sys.executable, "-c", code), cwd=ROOT, capture_output=True, text=True)
+    assert (ran.stdout, ran.stderr) == ("1\n", "")
+    assert fault.old in fault.path.read_text()
 
 
 @pytest.mark.parametrize(

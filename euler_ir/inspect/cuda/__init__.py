@@ -1,0 +1,1 @@
+"""What the CUDA backend makes of a graph, found on a machine without a GPU."""
