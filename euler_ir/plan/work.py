@@ -67,6 +67,18 @@ def traffic_of(plan: Plan, step: Step, nest: int = 0) -> Traffic:
     return MOVERS[type(step)](plan, step, nest)
 
 
+def passes_of(plan: Plan, step: Step, nest: int = 0) -> int:
+    """The bytes that a task moves when nothing stays in a cache from one loop over it to the next: `traffic_of` counts
+    an element once, this once for each loop of a nest that comes to it. For other steps the two are one.
+    """
+    if not isinstance(step, KernelStep):
+        return traffic_of(plan, step, nest).moved
+    loops, parameters = step.kernel.nests[nest], step.kernel.nests[nest].parameters
+    elements = _Touched(loops, by_pass=True).elements
+    written = sum(_nest_traffic(plan, step, nest).written.values())
+    return written + sum(elements.get(buffer.name, 0) * buffer.dtype.itemsize for buffer in parameters)
+
+
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
@@ -112,12 +124,16 @@ def _flops(body: tuple[Statement, ...]) -> int:
 
 
 class _Touched:
-    """How many elements of each buffer a nest loads at most: the points of the axes that its indices depend on."""
+    """How many elements of each buffer a nest loads at most: the points of the axes that its indices depend on.
 
-    def __init__(self, nest: Nest) -> None:
+    With ``by_pass`` those that several loops load count once for each loop.
+    """
+
+    def __init__(self, nest: Nest, by_pass: bool = False) -> None:
         self.elements: dict[str, int] = {}
         self._axes: dict[str, frozenset[Axis]] = {}  # of each scalar: what it depends on
-        self._seen: set[tuple[str, Index]] = set()
+        self._by_pass = by_pass
+        self._seen: set[tuple[str, Index, int]] = set()
         self._body(nest.body)
 
     def _body(self, body: tuple[Statement, ...]) -> None:
@@ -125,8 +141,9 @@ class _Touched:
             match statement:
                 case Load(result, _, buffer, index):
                     axes = self._axes[result] = self._index(index)
-                    if (buffer, index) not in self._seen:
-                        self._seen.add((buffer, index))
+                    seen = (buffer, index, id(body) if self._by_pass else 0)
+                    if seen not in self._seen:
+                        self._seen.add(seen)
                         points = math.prod(axis.extent for axis in axes)
                         self.elements[buffer] = self.elements.get(buffer, 0) + points
                 case IndexValue(result, _, index):

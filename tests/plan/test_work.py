@@ -8,7 +8,7 @@ from euler_ir import compiler
 from euler_ir.compiler import lower
 from euler_ir.passes.cost import attention_flops, matmul_flops
 from euler_ir.plan.plan import CopyStep, KernelStep, MatmulStep
-from euler_ir.plan.work import tasks, traffic_of, work_of
+from euler_ir.plan.work import passes_of, tasks, traffic_of, work_of
 from euler_ir.testing.random_graphs import random_graph
 
 
@@ -49,6 +49,17 @@ def test_a_row_read_twice_counts_once():
     assert (work.read_bytes, work.written_bytes) == (4000, 4000)
     # The largest is no sum, but an operation; subtract, exp, sum; subtract and exp again or not; divide.
     assert 1000 * 5 <= work.flops <= 1000 * 8
+
+
+def test_each_pass_over_a_row_counts_where_nothing_stays_in_a_cache():
+    with ei.Graph("counted") as graph:
+        x, y = ei.input("x", (10, 100)), ei.input("y", (6, 5), ei.f16)
+        ei.output(softmax=ei.softmax(x), halves=y + y.cast(ei.f32).cast(ei.f16) * y, product=x @ ei.transpose(x))
+    plan = compiler.lower(graph).plan
+    passes = {work_of(plan, *task).name: (passes_of(plan, *task), traffic_of(plan, *task).moved) for task in tasks(plan)}
+    # A softmax reads its row for the maximum, and again for what it then keeps.
+    assert passes.pop("max_divide") == (3 * 4000, 2 * 4000)
+    assert len(passes) == 2 and all(moved == least for moved, least in passes.values())
 
 
 def test_a_sum():
