@@ -110,7 +110,7 @@ FAULTS = (
     Fault(
         "load-hoisted-over-a-store",
         "A load is moved out of a loop that stores to the buffer it reads.",
-        "backends.cpu.hoist",
+        "loops.hoist",
         "if isinstance(statement, Load) and statement.buffer in stored:",
         "if False:",
         ("tests/backends/test_codegen.py::test_kernels_of_a_transformer[1-1]",),

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from euler_ir.backends.cpu import indexing, memory, tiles
-from euler_ir.backends.cpu.hoist import buffers_loaded, buffers_stored, hoist, split_invariant
 from euler_ir.backends.cpu.indexing import Scope
 from euler_ir.backends.cpu.jit import last_cache_bytes
 from euler_ir.backends.cpu.prefetch import rows_ahead
@@ -35,6 +34,7 @@ from euler_ir.backends.cpu.writer import (
 )
 from euler_ir.dtypes import DTYPES, DType, i64
 from euler_ir.index import Axis, Index
+from euler_ir.loops.hoist import buffers_loaded, buffers_stored, hoist, split_invariant
 from euler_ir.loops.kernel import CheckIndex, Compute, Constant, IndexValue, Load, Loop, Nest, Statement, Store
 from euler_ir.loops.printer import structural_key
 

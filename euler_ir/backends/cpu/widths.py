@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from euler_ir.backends.cpu.hoist import indices
 from euler_ir.backends.cpu.jit import vector_bytes
 from euler_ir.backends.cpu.scalar_ops import MATH_OPERATIONS
 from euler_ir.backends.cpu.tiles import tile_axis
 from euler_ir.index import Axis, Quotient, Remainder
+from euler_ir.loops.hoist import indices
 from euler_ir.loops.kernel import Compute, Load, Loop, Nest, Statement
 
 # Several registers at a time hide the latency of one: of a reduction's additions, and most of all of functions such as
