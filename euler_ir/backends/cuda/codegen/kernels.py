@@ -1,7 +1,8 @@
 """Kernels: the nests of a step side by side in one launch, each with blocks of its own.
 
-Nests that differ in nothing but where their buffers are share a function. The text depends on the nests alone, so
-equal steps of different layers share a kernel.
+Nests that differ in nothing but where their buffers are share a function. The text depends on the nests and on where
+in the user's model they come from, so equal steps of different layers share a kernel. Kernels of one name differ in
+nothing but comments.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 
 from euler_ir.backends.cuda.calls import BufferPointer, Calls, FaultPointer, Launch, Pointer, ScratchPointer, Source, Table
 from euler_ir.backends.cuda.codegen.indexing import counter_type
@@ -72,9 +74,9 @@ def _part(step: KernelStep, number: int, stage: Stage, scratch_begin: int) -> _P
 
 
 def _title(origin: Origin) -> str:
-    lines = ", ".join(map(str, origin.locations[:3])) + (" ..." if len(origin.locations) > 3 else "")
-    operators = ", ".join(origin.operators) or origin.name
-    return f"{operators}: {lines}" if lines else operators
+    """What the nest computes, and the lines of the user's model that say so."""
+    lines = [f"\n// {Path(place.file).name}:{place.line} in {place.function}" for place in origin.locations[:3]]
+    return (", ".join(origin.operators) or origin.name) + "".join(lines)
 
 
 def _launch(name: str, parts: list[_Part]) -> Launch:
@@ -99,7 +101,8 @@ def block_count(stage: Stage) -> int:
 @functools.lru_cache(maxsize=256)
 def _source(name: str, stages: tuple[tuple[Stage, str], ...], in_table: bool) -> Source:
     body = _Kernel(stages, in_table).text()
-    kernel = f"{c_name(name)}_{hashlib.sha256(body.encode()).hexdigest()[:8]}"
+    code = "\n".join(line for line in body.splitlines() if not line.startswith("//"))
+    kernel = f"{c_name(name)}_{hashlib.sha256(code.encode()).hexdigest()[:8]}"
     needs = sorted(set().union(*(stage.needs for stage, _ in stages)))
     return Source(name, unit(name, ("target.cuh", "prelude.cuh", *needs), body.replace("@kernel", kernel)), (kernel,))
 
@@ -130,7 +133,7 @@ class _Kernel(Writer):
         is_called_once = self._in_table or self._stages.count(stage) == 1
         inlining = "__forceinline__" if is_called_once else "__noinline__"
         self.comment(self._titles[stage])
-        self.line(f"static __device__ {inlining} void {self._functions[stage]}({', '.join(parameters)}) {{")
+        self.list(f"static __device__ {inlining} void {self._functions[stage]}(", parameters, ") {")
         self.lines.extend(stage.body)
         self.line("}")
         self.line("")
@@ -140,11 +143,12 @@ class _Kernel(Writer):
         if not self._in_table:
             listed = [(kind, name, n) for n, stage in enumerate(self._stages) for kind, name in _pointers(stage)]
             parameters = [f"{kind} {self._argument(name, number)}" for kind, name, number in listed]
-        listed = ", ".join(parameters)
-        with self.block(f'extern "C" __global__ void __launch_bounds__({THREADS}) @kernel({listed})'):
+        self.list(f'extern "C" __global__ void __launch_bounds__({THREADS}) @kernel(', parameters, ") {")
+        with self.indented():
             if any(stage.shared_bytes for stage in self._stages):
                 self.line("EIR_DYNAMIC_SHARED(shared);")
             self._pick()
+        self.line("}")
 
     def _argument(self, name: str, number: int) -> str:
         """The argument of the kernel for a pointer of stage ``number``."""
@@ -182,22 +186,20 @@ class _Kernel(Writer):
         block = f"int(blockIdx.x) - {first_block}" if first_block else "int(blockIdx.x)"
         arguments = [self._argument(name, number) for _, name in pointers]
         if self._in_table:
-            own = f"pointers + {first_pointer}"
-            if count > 1:
-                self.comment(f"{count} nests of {blocks} blocks")
-                own += f" + ({block}) / {blocks} * {len(pointers)}"
-                block = f"({block}) % {blocks}"
-            self.line(f"void* const* own = {own};")
+            self.comment(f"{count} nests of {blocks} blocks each")
+            self.line(f"const int block = {block};")
+            self.line(f"void* const* own = pointers + {first_pointer} + block / {blocks} * {len(pointers)};")
+            block = f"block % {blocks}"
             kinds = [kind.removesuffix(" __restrict__") for kind, _ in pointers]
             arguments = [f"({kind})own[{position}]" for position, kind in enumerate(kinds)]
         arguments += ["shared"] if stage.shared_bytes else []
-        call = f"{self._functions[stage]}({', '.join(('task', *arguments))});"
+        function = self._functions[stage]
         if stage.tasks > blocks:
             kind = counter_type(stage.tasks)
             with self.block(f"for ({kind} task = {block}; task < {stage.tasks}; task += {blocks})"):
-                self.line(call)
+                self.list(f"{function}(", ["task", *arguments], ");")
         else:
-            self.line(call.replace("(task", f"({block}", 1))
+            self.list(f"{function}(", [block, *arguments], ");")
 
 
 def _pointers(stage: Stage) -> list[tuple[str, str]]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from euler_ir.backends.cuda.calls import ScratchPointer
-from euler_ir.backends.cuda.codegen.statements import Statements
+from euler_ir.backends.cuda.codegen.statements import THREADS, Statements
 from euler_ir.backends.cuda.codegen.types import memory_type
 from euler_ir.loops.kernel import CheckIndex, Loop, Nest, Statement
 
-THREADS = 256
+__all__ = ["THREADS", "Mapped", "Parameter", "Stage", "stage_of"]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from euler_ir.backends.cuda.codegen.indexing import condition_text, counter_type, index_text, is_wide, is_wide_axis
 from euler_ir.backends.cuda.codegen.operations import apply, cast, compute
-from euler_ir.backends.cuda.codegen.types import from_memory, literal, memory_type, register_type, to_memory
+from euler_ir.backends.cuda.codegen.types import from_memory, literal, register_type, to_memory
 from euler_ir.backends.cuda.codegen.writer import Names, Writer
 from euler_ir.dtypes import DType, i32, i64
 from euler_ir.index import Axis, Condition, Dynamic, Index
@@ -25,6 +25,9 @@ from euler_ir.loops.kernel import (
     Statement,
     Store,
 )
+
+THREADS = 256
+"""Threads of a block."""
 
 COMBINE = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 LONG_SUM = 64
@@ -103,6 +106,14 @@ class Statements(Writer):
 
     def conditions(self, conditions: tuple[Condition, ...]) -> str | None:
         return condition_text(conditions, self.name_of)
+
+    def thread_number(self, wanted: str, count: int) -> str:
+        """A variable like ``wanted`` that numbers the threads of all tasks; those from ``count`` on do nothing."""
+        name, kind = self.names.new(wanted), counter_type(count + THREADS)
+        task = "task" if kind == "int" else "(long long)(task)"
+        self.line(f"const {kind} {name} = {task} * {THREADS} + threadIdx.x;")
+        self.line(f"if ({name} >= {count}) return;")
+        return name
 
     def place_axes(self, axes: tuple[Axis, ...], position: str, count: int) -> None:
         """Define ``axes`` at the row-major ``position``, a variable below ``count``, the product of their extents."""

@@ -6,6 +6,9 @@ import re
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
+LINE = 120
+"""The most characters of a line, if it can be broken."""
+
 _KEYWORDS = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const const_cast
 constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false float for friend
 goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public
@@ -58,6 +61,22 @@ class Writer:
     def comment(self, text: str) -> None:
         self.line(f"// {text}")
 
+    def list(self, begin: str, items: list[str], end: str) -> None:
+        """``items`` between ``begin`` and ``end``: in one line, or in as many as they need."""
+        line = begin + ", ".join(items) + end
+        if 4 * self._depth + len(line) <= LINE:
+            self.line(line)
+            return
+        self.line(begin)
+        with self.indented(2):
+            rest = items
+            while rest:
+                count = 1
+                while count < len(rest) and 4 * self._depth + len(", ".join(rest[: count + 1])) < LINE:
+                    count += 1
+                self.line(", ".join(rest[:count]) + ("," if rest[count:] else end))
+                rest = rest[count:]
+
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
         """What is written inside stands in braces after ``head``."""
@@ -67,8 +86,8 @@ class Writer:
         self.line("}")
 
     @contextmanager
-    def indented(self, is_deeper: bool = True) -> Iterator[None]:
-        """What is written inside stands one level deeper."""
-        self._depth += is_deeper
+    def indented(self, levels: int = 1) -> Iterator[None]:
+        """What is written inside stands ``levels`` deeper."""
+        self._depth += levels
         yield
-        self._depth -= is_deeper
+        self._depth -= levels

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from euler_ir.backends.cuda.codegen.indexing import counter_type
 from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, stage_of
 from euler_ir.backends.cuda.codegen.statements import Statements
 from euler_ir.backends.cuda.codegen.types import memory_type
@@ -17,11 +16,8 @@ def suits(nest: Nest) -> bool:
 def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
     code = Statements(nest)
     tasks = -(-nest.points // THREADS)
-    point, kind = code.names.new("point"), counter_type(nest.points + THREADS)
     code.comment(f"{nest.points} points, one a thread")
-    code.line(f"const {kind} {point} = {'' if kind == 'int' else '(long long)'}task * {THREADS} + threadIdx.x;")
-    code.line(f"if ({point} >= {nest.points}) return;")
-    code.place_axes(nest.axes, point, nest.points)
+    code.place_axes(nest.axes, code.thread_number("point", nest.points), nest.points)
     for buffer in nest.locals:
         name = code.names.of("buffer", buffer.name)
         code.line(f"{memory_type(buffer.dtype)} {name}[{max(buffer.size, 1)}];")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from euler_ir.backends.cuda.codegen.indexing import counter_type
 from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, stage_of
 from euler_ir.backends.cuda.codegen.statements import Statements
 from euler_ir.backends.cuda.codegen.types import from_memory, memory_type, to_memory
@@ -23,10 +22,8 @@ def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
     has_rest = axis.extent % width != 0
     groups = nest.points // axis.extent * -(-axis.extent // width)
     tasks = -(-groups // THREADS)
-    group, kind = code.names.new("group"), counter_type(groups + THREADS)
     code.comment(f"{nest.points} points, {width} a thread" if width > 1 else f"{nest.points} points, one a thread")
-    code.line(f"const {kind} {group} = {'' if kind == 'int' else '(long long)'}task * {THREADS} + threadIdx.x;")
-    code.line(f"if ({group} >= {groups}) return;")
+    group = code.thread_number("group", groups)
     shared = {nest.parameters[number].name for number in in_place}
     if width == 1:
         code.place_axes(nest.axes, group, nest.points)
