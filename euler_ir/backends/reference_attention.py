@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from euler_ir.dtypes import accumulation_dtype
 from euler_ir.plan.plan import AttentionStep
 
 
 def attention(step: AttentionStep, operands: list[np.ndarray], results: list[np.ndarray]) -> None:
-    """Fill ``results`` from ``operands``, arrays of matrices, in the order of the step."""
+    """Fill ``results`` from ``operands``, arrays of matrices, in the order of the step. Half types count in f32."""
+    sums = accumulation_dtype(step.dtype).numpy
+    wide = [each.astype(sums, copy=False) if each.dtype == step.dtype.numpy else each for each in operands]
     with np.errstate(all="ignore"):
-        (_forward if step.operator == "attention" else _gradient)(step, operands, results)
+        (_forward if step.operator == "attention" else _gradient)(step, wide, results)
 
 
 def _scores(

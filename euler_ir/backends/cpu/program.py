@@ -18,10 +18,11 @@ from euler_ir.backends.cpu.kernel_code import module_in_place
 from euler_ir.backends.cpu.product_choice import is_for_openblas
 from euler_ir.backends.cpu.step import HEADER, STEP_SYMBOL, StepWriter
 from euler_ir.backends.cpu.worker_pool import get_pool
+from euler_ir.errors import LoweringError
 from euler_ir.loops.kernel import Kernel
 from euler_ir.pages import allocate_pages
 from euler_ir.plan.kernels import find_kernel
-from euler_ir.plan.plan import KernelStep, MatmulStep, Plan, Step
+from euler_ir.plan.plan import AttentionStep, KernelStep, MatmulStep, Plan, Step
 
 
 class CpuProgram(Program):
@@ -31,7 +32,8 @@ class CpuProgram(Program):
     ``timed`` program they read the clock: after a run ``times``, i64[threads, 1 + len(marks)], holds in nanoseconds
     when each began and when it came to each of ``marks``. ``by_openblas`` says that OpenBLAS does all products, or
     none; else see `product_choice`. ``code`` has LLVM IR in place of what is generated for nests, by symbol (see
-    `kernel_code`). Raises LoweringError when the system has not got the memory of the arena.
+    `kernel_code`). Raises LoweringError when the system has not got the memory of the arena, and for products and
+    attention of half types, which the passes for this backend widen.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class CpuProgram(Program):
         by_openblas: bool | None = None,
         code: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        _refuse_halves(plan)
         self.plan = plan
         self.pool = get_pool(threads)
         try:
@@ -138,3 +141,16 @@ def _seconds(threads: int, plan: Plan, by_openblas: bool) -> float:
         program.run(arrays)
         taken.append(time.perf_counter() - start)
     return min(taken[1:])
+
+
+def _refuse_halves(plan: Plan) -> None:
+    """Raise LoweringError for a call of a half type: code for this CPU sums in f32 what was cast to it."""
+    for step in plan.steps():
+        if isinstance(step, (AttentionStep, MatmulStep)) and step.dtype.is_half:
+            (origin,) = step.origins
+            what = "products" if isinstance(step, MatmulStep) else "attention"
+            raise LoweringError(
+                f"the backend cpu has no {what} of {step.dtype}",
+                location=origin.locations[0] if origin.locations else None,
+                hint="the passes 'cuda' leave such calls whole: compile with passes='default'",
+            )

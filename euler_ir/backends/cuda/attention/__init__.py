@@ -1,0 +1,12 @@
+"""Attention in CUDA: the score matrix is never stored (T. Dao et al., arXiv:2205.14135, 2307.08691)."""
+
+from __future__ import annotations
+
+from euler_ir.backends.cuda.attention.simt import simt_launches
+from euler_ir.backends.cuda.calls import Calls
+from euler_ir.plan.plan import AttentionStep, Plan
+
+
+def attention_calls(step: AttentionStep, plan: Plan, architecture: str) -> Calls:
+    """What does ``step`` of ``plan`` on a GPU of ``architecture``, such as 'sm_90'."""
+    return Calls(simt_launches(step))

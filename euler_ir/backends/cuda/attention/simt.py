@@ -1,0 +1,143 @@
+"""Attention on ordinary cores, computed in f32 or f64: for elements of these types, and for halves where tensor cores
+do not serve. The score matrix is never stored, no two blocks write one element, and every sum has one order.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from euler_ir.backends.cuda.attention.views import C_TYPES, inner_heads, named_views
+from euler_ir.backends.cuda.calls import Launch, Number, Source
+from euler_ir.backends.cuda.sources import unit
+from euler_ir.dtypes import DType, accumulation_dtype
+from euler_ir.errors import LoweringError
+from euler_ir.plan.plan import AttentionStep
+
+# As in simt.cuh.
+_THREADS = 128
+_ROWS = 64
+_PIECE_BYTES = 16
+_PIECES_OF_PANEL = 8
+
+_MOST_PANELS = 4
+"""How many panels of a result's columns a block sums in registers; if there are more, several blocks share them."""
+_MOST_ROWS = 2**31 - 1 - 2 * _ROWS
+_MOST_BLOCKS = 2**31 - 1
+
+_FOLDER = Path(__file__).parent
+_FILES = ("target.cuh", *(_FOLDER / name for name in ("views.cuh", "simt.cuh", "simt_tasks.cuh")))
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A function of the CUDA text in ``file``: ``call`` is its name there, with the views ``operands`` and ``results``.
+
+    Its blocks own rows of the result ``of``, which are those of queries or of keys.
+    """
+
+    name: str
+    file: str
+    call: str
+    operands: tuple[str, ...]
+    of: str
+    results: tuple[str, ...]
+
+
+_FORWARD = ("query", "key", "value", "visible_from")
+_GRADIENT = ("query", "key", "value", "logsumexp", "d_output", "delta", "visible_from")
+_OF_KEYS = ("d_key", "d_value")
+_FUNCTIONS = {
+    "attention": (
+        _Function("attention", "simt_forward.cuh", "forward<{}>", _FORWARD, "output", ("output", "logsumexp")),
+    ),
+    "attention_gradient": tuple(
+        _Function(
+            f"attention_gradient_by_{by}", "simt_gradient.cuh", f"gradient<{{}}, eir::simt::By::{by}>", _GRADIENT,
+            f"d_{by}", (f"d_{by}",),
+        )
+        for by in ("query", "key", "value")
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What a kernel is made for: ``Kind`` of simt_tasks.cuh."""
+
+    dtype: DType
+    width: int
+    value_width: int
+    panels: int
+    causal: bool
+    visible_from: bool
+    aligned: bool
+
+    def __str__(self) -> str:
+        """As part of a name."""
+        widths = f"{self.width}" if self.width == self.value_width else f"{self.width}_{self.value_width}"
+        flags = ("causal", "visible_from", "aligned")
+        return "_".join((f"{self.dtype}_{widths}", *(flag for flag in flags if getattr(self, flag))))
+
+    @property
+    def c_type(self) -> str:
+        types = (C_TYPES[dtype.name] for dtype in (self.dtype, accumulation_dtype(self.dtype)))
+        flags = (str(flag).lower() for flag in (self.causal, self.visible_from, self.aligned))
+        numbers = map(str, (self.width, self.value_width, self.panels))
+        return f"eir::simt::Kind<{', '.join((*types, *numbers, *flags))}>"
+
+
+def simt_launches(step: AttentionStep) -> tuple[Launch, ...]:
+    """The launches that compute ``step``. Raises LoweringError for extents beyond what 32-bit numbers can count."""
+    if max(step.queries, step.keys) > _MOST_ROWS:
+        raise LoweringError(
+            f"attention of {step.queries} queries and {step.keys} keys: more than {_MOST_ROWS}",
+            location=step.origins[0].locations[0] if step.origins[0].locations else None,
+        )
+    launches = (_launch(step, function) for function in _FUNCTIONS[step.operator])
+    return tuple(launch for launch in launches if launch.blocks)
+
+
+def _launch(step: AttentionStep, function: _Function) -> Launch:
+    views = {name: view for name, view in named_views(step).items() if name in (*function.operands, *function.results)}
+    result, sums = views[function.of], accumulation_dtype(step.dtype)
+    columns = _PIECES_OF_PANEL * _PIECE_BYTES // sums.itemsize  # of a panel
+    panels = math.ceil(result.columns / columns)
+    parts = math.ceil(panels / _MOST_PANELS)
+    row_alignment = _PIECE_BYTES // sums.itemsize * step.dtype.itemsize
+    kind = _Kind(
+        step.dtype, step.width, step.value_width, math.ceil(panels / max(parts, 1)), step.causal, step.has_visible_from,
+        all(view.alignment >= row_alignment for view in views.values() if view.columns > 1),
+    )  # fmt: skip
+    heads = math.prod(step.key_batch if function.of in _OF_KEYS else step.batch)
+    blocks = heads * math.ceil(result.rows / _ROWS) * parts
+    if blocks > _MOST_BLOCKS:
+        raise LoweringError(f"attention of {heads} heads needs {blocks} blocks of threads, and CUDA has {_MOST_BLOCKS}")
+    sizes = (step.queries, step.keys, inner_heads(step), step.group)
+    arguments = (
+        *(argument for view in views.values() for argument in view.arguments(step)),
+        *(Number("i32", size) for size in sizes),
+        Number(sums.name, step.scale),
+    )
+    source = _source(function, kind, tuple((name, view.c_type) for name, view in views.items()))
+    return Launch(source, source.name, blocks, _THREADS, 0, arguments, step.origins)
+
+
+@functools.cache
+def _source(function: _Function, kind: _Kind, parameters: tuple[tuple[str, str], ...]) -> Source:
+    name, types = f"{function.name}_{kind}", dict(parameters)
+    sums = C_TYPES[accumulation_dtype(kind.dtype).name]
+    views = "".join(f"    EIR_VIEW({c_type}, {view}),\n" for view, c_type in parameters)
+    passed = ",\n        ".join(
+        f"EIR_VIEW_OF({types[view]}, {view})" if view in types else "eir::View<const long long>{}"
+        for view in (*function.operands, *function.results)
+    )
+    body = (
+        f'extern "C" __global__ void __launch_bounds__({_THREADS}) {name}(\n'
+        f"{views}    int queries, int keys, int inner_heads, int group, {sums} scale) {{\n"
+        f"    eir::simt::{function.call.format(kind.c_type)}(\n"
+        f"        {{queries, keys, inner_heads, group, scale}},\n        {passed});\n}}\n"
+    )
+    return Source(name, unit(name, (*_FILES, _FOLDER / function.file), body), (name,))

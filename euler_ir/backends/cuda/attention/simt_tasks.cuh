@@ -1,0 +1,87 @@
+// What a block of attention on ordinary cores has to do, and which keys a query sees.
+namespace eir::simt {
+
+// What a kernel is made for: elements of type `T`, computed in `Sum`; a block has `panels` panels of the result's
+// columns. `aligned` says that every row of a matrix begins at a multiple of the bytes of a piece's elements.
+template <
+    class T_, class Sum_, int width_, int value_width_, int panels_, bool causal_, bool visible_from_, bool aligned_>
+struct Kind {
+    using T = T_;
+    using Sum = Sum_;
+    static constexpr int width = width_, value_width = value_width_, panels = panels_;
+    static constexpr bool causal = causal_, visible_from = visible_from_, aligned = aligned_;
+    static constexpr int columns = panels * Tile<Sum>::panel_columns;
+};
+
+// `inner_heads` is the inner extent of keys' batch; `group` heads of queries share one of keys.
+template <class Sum> struct Sizes {
+    int queries, keys, inner_heads, group;
+    Sum scale;
+};
+
+struct Task {
+    Head head;
+    int first, column;  // of the block's rows and columns of the result
+};
+
+// Blocks of `columns` of `width` columns and 64 of `end` rows, of heads that come `group` to one of keys. With
+// `last_first` a head's last rows come first: if they see the most keys, the longest task does not begin last.
+template <int columns, int width, bool last_first>
+__device__ __forceinline__ Task task_of_block(int end, int inner_heads, int group) {
+    constexpr int parts = (width + columns - 1) / columns;
+    const int blocks = (end + rows - 1) / rows;
+    const long long number = blockIdx.x / parts;
+    const int block = int(number % blocks);
+    return {
+        head_at(number / blocks, inner_heads, group),
+        (last_first ? blocks - 1 - block : block) * rows,
+        int(blockIdx.x % parts) * columns,
+    };
+}
+
+// Query t sees keys up to t + keys - queries if it is causal, and from the one on that visible_from says.
+template <class Kind> struct Visible {
+    int queries, keys;
+
+    __device__ __forceinline__ int last_key(int query) const {
+        return Kind::causal ? min(query + (keys - queries), keys - 1) : keys - 1;
+    }
+    __device__ __forceinline__ int first_query(int key) const {
+        return Kind::causal ? max(key - (keys - queries), 0) : 0;
+    }
+    __device__ __forceinline__ int first_key(const Matrix<const long long> &visible_from, int query) const {
+        if (!Kind::visible_from || query >= queries) return 0;
+        return int(max(min(*visible_from.row(query), (long long)(keys)), 0LL));
+    }
+    __device__ __forceinline__ bool is(int query, int first_key, int key) const {
+        return query < queries && key <= last_key(query) && (!Kind::visible_from || key >= first_key);
+    }
+    // Whether all of some neighbouring queries see all of some neighbouring keys.
+    __device__ __forceinline__ bool all(int first_query, int last_query, int last_seen) const {
+        return !Kind::visible_from && last_query < queries && last_seen <= last_key(first_query);
+    }
+    // Whether some query of the block's threads sees a key up to `last`; a barrier.
+    template <int count> __device__ __forceinline__ bool any(const int (&first_keys)[count], int last) const {
+        if (!Kind::visible_from) return true;
+        bool seen = false;
+        for (const int first : first_keys) seen |= first <= last;
+        return __syncthreads_or(seen);
+    }
+};
+
+// -- sums over the lanes that share a row -----------------------------------------------------------------------------
+
+template <class Sum> __device__ __forceinline__ Sum highest_of_row(Sum value) {
+    for (int step = 1; step < lanes; step *= 2) {
+        const Sum other = __shfl_xor_sync(0xffffffff, value, step);
+        value = other > value ? other : value;
+    }
+    return value;
+}
+
+template <class Sum> __device__ __forceinline__ Sum sum_of_row(Sum value) {
+    for (int step = 1; step < lanes; step *= 2) value += __shfl_xor_sync(0xffffffff, value, step);
+    return value;
+}
+
+}  // namespace eir::simt
