@@ -27,6 +27,7 @@ from euler_ir.passes import (  # noqa: F401, isort: skip
     fold,
     fuse,
     legalize,
+    mixed_precision,
     rematerialize,
     share_transposes,
     simplify,
