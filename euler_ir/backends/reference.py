@@ -8,6 +8,7 @@ import numpy as np
 
 from euler_ir.backends.base import Program, Run, raise_fault
 from euler_ir.backends.reference_attention import attention
+from euler_ir.dtypes import accumulation_dtype
 from euler_ir.errors import LoweringError
 from euler_ir.loops.interpreter import run_nest
 from euler_ir.plan.plan import (
@@ -71,12 +72,14 @@ class ReferenceProgram(Program):
 
 
 def _matmul(step: MatmulStep, flat: list[np.ndarray]) -> None:
+    """Half types are summed in f32 and rounded once."""
     left = _operand(flat, step.left, step.batch, step.rows, step.inner)
     right = _operand(flat, step.right, step.batch, step.inner, step.columns)
     with np.errstate(all="ignore"):
-        product = np.matmul(left, right)
+        wide = accumulation_dtype(step.dtype).numpy
+        product = np.matmul(left.astype(wide, copy=False), right.astype(wide, copy=False))
         result = _view(flat, step.result, step.batch, step.rows, step.columns)
-        result[...] = product if step.running is None else result + product
+        result[...] = product if step.running is None else result.astype(wide) + product
 
 
 def _attention(step: AttentionStep, flat: list[np.ndarray]) -> None:
