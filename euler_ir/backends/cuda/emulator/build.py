@@ -1,0 +1,77 @@
+"""Sources of CUDA C++ as modules that run on the CPU."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from euler_ir.backends.cuda.calls import Source
+from euler_ir.backends.cuda.emulator import toolchain
+from euler_ir.backends.cuda.emulator.module import Module
+from euler_ir.errors import LoweringError
+
+_PROCESSES = 2
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_BOUNDS = re.compile(r"__(?:launch_bounds|maxnreg|cluster_dims)__\s*\((?:[^()]|\([^()]*\))*\)")
+_KERNEL = re.compile(r"(?P<template>template\s*<[^;{}()]*>\s*)?[^;{}>]*?\b__global__\b[^;{}()]*?(?P<name>\w+)\s*\(")
+_DYNAMIC = re.compile(r"extern\s+__shared__\s+(?P<type>[^;\[]+?)\s*\b(?P<name>\w+)\s*\[\s*\]\s*;")
+
+
+def load(source: Source | str, contract: bool = True, kernels: Sequence[str] | None = None) -> Module:
+    """Compile ``source`` for this machine, or find it in the cache.
+
+    With ``contract``, products and sums become multiply-adds, as a GPU's compiler makes them, if the processor has them.
+    ``kernels`` names its kernels, templates with their arguments (``"scale<float>"``); by default those of the Source, or
+    all functions that say __global__ and are no templates. Raises LoweringError with g++'s messages.
+    """
+    return load_many([source], contract, kernels)[0]
+
+
+def load_many(sources: Sequence[Source | str], contract: bool = True, kernels: Sequence[str] | None = None) -> list[Module]:
+    """As `load`, of many sources, two of which are compiled at the same time."""
+    toolchain.runtime()
+    units = [_unit(source, kernels) for source in sources]
+    with ThreadPoolExecutor(_PROCESSES) as pool:
+        return list(pool.map(lambda unit: _module(*unit, contract), units))
+
+
+def _unit(source: Source | str, kernels: Sequence[str] | None) -> tuple[str, str]:
+    """The name of a source, and its text as g++ is to read it."""
+    name, text = (source.name, source.text) if isinstance(source, Source) else ("kernels.cu", source)
+    if kernels is None:
+        kernels = source.kernels if isinstance(source, Source) else kernel_names(text)
+    if not kernels:
+        raise LoweringError(f"{name} has no kernel", hint="a kernel is a function that says __global__")
+    table = "".join(f'    EMULATED_KERNEL("{kernel}", {kernel}),\n' for kernel in kernels)
+    return name, (
+        f'#include "cuda_emulator.h"\n#line 1 "{name}"\n{_with_dynamic_arrays(text)}\n#line 1 "the table of kernels"\n'
+        "namespace { __shared__ char last_shared; void* shared_variable() { return &last_shared; } }\n"
+        f'extern "C" const cuda_emulator::Kernel cuda_emulator_kernels[] = {{\n{table}    {{}}}};\n'
+    )
+
+
+def kernel_names(text: str) -> list[str]:
+    """The functions of ``text`` that are kernels and no templates."""
+    code = _BOUNDS.sub(" ", _COMMENT.sub(" ", text))
+    names = (match["name"] for match in _KERNEL.finditer(code) if not match["template"])
+    return list(dict.fromkeys(names))
+
+
+def _with_dynamic_arrays(text: str) -> str:
+    """``extern __shared__ float tile[];`` as a pointer to where dynamic shared memory is, on the same line."""
+
+    def pointer(match: re.Match) -> str:
+        kind = re.sub(r"__align__\s*\([^)]*\)|alignas\s*\([^)]*\)", "", match["type"])
+        lines = "\n" * match[0].count("\n")
+        return f"static {kind}* const& {match['name']} = ({kind}* const&)cuda_emulator::dynamic_shared;{lines}"
+
+    return _DYNAMIC.sub(pointer, text)
+
+
+@functools.cache
+def _module(name: str, text: str, contract: bool) -> Module:
+    options = ("-DEIR_EMULATOR", "-w", f"-ffp-contract={'fast' if contract else 'off'}")
+    return Module(name, toolchain.load(toolchain.library(name, text, options)))

@@ -1,0 +1,46 @@
+// From a function that is __global__ to an entry of the table that the launcher reads.
+#pragma once
+
+#include "language.h"
+
+namespace cuda_emulator {
+
+template <typename T>
+constexpr bool is_pointer = false;
+template <typename T>
+constexpr bool is_pointer<T*> = true;
+template <typename T>
+constexpr bool is_pointer<T* const> = true;
+
+template <int... numbers>
+struct Numbers {};
+
+template <typename... Arguments>
+struct Signature {
+    static constexpr int count = sizeof...(Arguments);
+    static constexpr unsigned sizes[] = {sizeof(Arguments)..., 0};
+    static constexpr bool are_pointers[] = {is_pointer<Arguments>..., false};
+
+    template <void (*kernel)(Arguments...), int... number>
+    static void call_with(void* const* arguments, Numbers<number...>) {
+        kernel(*static_cast<Arguments*>(arguments[number])...);
+    }
+
+    template <void (*kernel)(Arguments...)>
+    static void call(void* const* arguments) {
+        call_with<kernel>(arguments, Numbers<__integer_pack(count)...>{});
+    }
+};
+
+template <typename... Arguments>
+Signature<Arguments...> signature_of(void (*)(Arguments...));
+
+}  // namespace cuda_emulator
+
+#define EMULATED_KERNEL(name, ...)                                                                          \
+    cuda_emulator::Kernel {                                                                                 \
+        name, decltype(cuda_emulator::signature_of(__VA_ARGS__))::template call<__VA_ARGS__>,                \
+            decltype(cuda_emulator::signature_of(__VA_ARGS__))::count,                                      \
+            decltype(cuda_emulator::signature_of(__VA_ARGS__))::sizes,                                      \
+            decltype(cuda_emulator::signature_of(__VA_ARGS__))::are_pointers, shared_variable               \
+    }

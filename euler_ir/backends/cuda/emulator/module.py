@@ -1,0 +1,153 @@
+"""A compiled source: its kernels, and their launches."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+from euler_ir.backends.cuda.emulator import memory
+from euler_ir.backends.cuda.emulator.toolchain import runtime
+from euler_ir.errors import ExecutionError, did_you_mean
+
+Extent = int | tuple[int, ...]
+
+MOST_BLOCKS = (2**31 - 1, 65535, 65535)
+MOST_THREADS_ALONG = (1024, 1024, 64)
+MOST_THREADS = 1024
+SHARED_BYTES = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10}
+"""The most shared memory of a block (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")."""
+_ORDERS = {"ascending": 0, "descending": 1}
+_RANDOM = 2
+
+
+class _Kernel(ctypes.Structure):
+    """cuda_emulator::Kernel of include/runtime.h."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("call", ctypes.c_void_p),
+        ("arguments", ctypes.c_int),
+        ("sizes", ctypes.POINTER(ctypes.c_uint)),
+        ("are_pointers", ctypes.POINTER(ctypes.c_bool)),
+        ("shared_variable", ctypes.c_void_p),
+    ]
+
+
+class _Launch(ctypes.Structure):
+    """Launch of runtime/launch.cpp."""
+
+    _fields_ = [
+        ("kernel", ctypes.POINTER(_Kernel)),
+        ("arguments", ctypes.POINTER(ctypes.c_void_p)),
+        ("blocks", ctypes.c_uint * 3),
+        ("threads", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_ulonglong),
+        ("shared_limit", ctypes.c_ulonglong),
+        ("order", ctypes.c_int),
+        ("seed", ctypes.c_ulonglong),
+        ("block_seconds", ctypes.c_double),
+    ]
+
+
+class Module:
+    """The kernels of one source. It stays loaded as long as the process lives."""
+
+    def __init__(self, name: str, library: ctypes.CDLL) -> None:
+        self.name = name
+        self._kernels: dict[str, _Kernel] = {}
+        table = ctypes.cast(library.cuda_emulator_kernels, ctypes.POINTER(_Kernel))
+        place = 0
+        while table[place].name is not None:
+            self._kernels[table[place].name.decode()] = table[place]
+            place += 1
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        return tuple(self._kernels)
+
+    def launch(
+        self,
+        kernel: str,
+        blocks: Extent,
+        threads: Extent,
+        shared_bytes: int,
+        arguments: Sequence[bytes],
+        order: str | int = "ascending",
+        architecture: str = "sm_90",
+        block_seconds: float = 20.0,
+    ) -> None:
+        """Run ``kernel`` on a grid of ``blocks`` of ``threads`` each, numbers or up to three of them, to its end.
+
+        ``shared_bytes`` is dynamic shared memory; ``arguments`` are the arguments' bytes as C++ has them. Blocks run one
+        after the other, and the threads of a block until they wait: in ascending or descending ``order``, or in a random
+        one of a seed. A block that takes more processor time than ``block_seconds`` is taken for one that never ends.
+        Raises ExecutionError for what a GPU of ``architecture`` cannot launch, and for what the kernel does wrong, with
+        kernel, block and thread.
+        """
+        entry = self._entry(kernel)
+        grid = _extent(kernel, "blocks", blocks, MOST_BLOCKS)
+        block = _extent(kernel, "threads", threads, MOST_THREADS_ALONG)
+        if block[0] * block[1] * block[2] > MOST_THREADS:
+            count = block[0] * block[1] * block[2]
+            raise ExecutionError(f"kernel {kernel}: a block of {count} threads; {MOST_THREADS} is the most")
+        limit = SHARED_BYTES[architecture]
+        if not 0 <= shared_bytes <= limit:
+            raise ExecutionError(
+                f"kernel {kernel}: {shared_bytes} bytes of dynamic shared memory; a block of {architecture} has {limit}"
+            )
+        _check_arguments(kernel, entry, arguments)
+        # Copies of the launch's own, at addresses that suit any type.
+        copies = [ctypes.create_string_buffer(bytes(argument), max(len(argument), 16)) for argument in arguments]
+        pointers = (ctypes.c_void_p * len(copies))(*(ctypes.addressof(copy) for copy in copies))
+        launch = _Launch(
+            ctypes.pointer(entry), pointers, grid, block, shared_bytes, limit, *_order(order), block_seconds
+        )
+        message = ctypes.create_string_buffer(4096)
+        if not runtime().cuda_emulator_launch(ctypes.byref(launch), message, ctypes.c_size_t(len(message))):
+            first, *details = message.value.decode(errors="replace").split("\n")
+            raise ExecutionError(first, details=tuple(details))
+
+    def _entry(self, kernel: str) -> _Kernel:
+        if kernel not in self._kernels:
+            raise ExecutionError(
+                f"{self.name} has no kernel {kernel}", hint=did_you_mean(kernel, self._kernels) or f"it has {', '.join(self._kernels)}"
+            )
+        return self._kernels[kernel]
+
+
+def _extent(kernel: str, what: str, extent: Extent, most: tuple[int, ...]) -> ctypes.Array:
+    along = (extent,) if isinstance(extent, int) else tuple(extent)
+    along += (1,) * (3 - len(along))
+    for axis, count, limit in zip("xyz", along, most, strict=True):
+        if not 1 <= count <= limit:
+            raise ExecutionError(f"kernel {kernel}: {count} {what} along {axis}; there must be 1 to {limit}")
+    return (ctypes.c_uint * 3)(*along)
+
+
+def _order(order: str | int) -> tuple[int, int]:
+    """The number of an order in the runtime, and its seed."""
+    if isinstance(order, str):
+        if order not in _ORDERS:
+            raise ExecutionError(f"no order {order!r}", hint="'ascending', 'descending', or a number: the seed of a random one")
+        return _ORDERS[order], 0
+    return _RANDOM, order
+
+
+def _check_arguments(kernel: str, entry: _Kernel, arguments: Sequence[bytes]) -> None:
+    """They are what the kernel's signature says."""
+    if len(arguments) != entry.arguments:
+        raise ExecutionError(f"kernel {kernel} takes {entry.arguments} arguments and was given {len(arguments)}")
+    for number, argument in enumerate(arguments):
+        if len(argument) != entry.sizes[number]:
+            raise ExecutionError(
+                f"kernel {kernel}: argument {number} has {len(argument)} bytes; its type has {entry.sizes[number]}"
+            )
+        if entry.are_pointers[number]:
+            _check_pointer(kernel, number, int.from_bytes(argument, "little"))
+
+
+def _check_pointer(kernel: str, number: int, address: int) -> None:
+    if address and runtime().cuda_emulator_bytes_at(address) < 0:
+        raise ExecutionError(
+            f"kernel {kernel}: argument {number} points to no allocation", details=(memory.describe(address),)
+        )

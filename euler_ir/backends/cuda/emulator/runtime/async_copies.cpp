@@ -1,0 +1,62 @@
+// cp.async: what lands at the wait, as late as it may.
+#include <string.h>
+
+#include "faults.h"
+
+namespace cuda_emulator {
+
+namespace {
+
+bool overlaps(const PendingCopy& copy, const void* address, size_t bytes) {
+    auto start = uintptr_t(copy.shared), other = uintptr_t(address);
+    return start < other + bytes && other < start + copy.bytes;
+}
+
+void land(const PendingCopy& copy) {
+    if (copy.valid) {
+        memcpy(copy.shared, copy.global, copy.bytes);
+    } else {
+        memset(copy.shared, 0, copy.bytes);
+    }
+}
+
+void land_groups_below(unsigned group) {
+    auto& copies = current->copies;
+    size_t landed = 0;
+    while (landed < copies.size() && copies[landed].group < group) land(copies[landed++]);
+    copies.erase(copies.begin(), copies.begin() + landed);
+}
+
+}  // namespace
+
+void begin_copy(void* shared, const void* global, unsigned bytes, bool valid) {
+    if (uintptr_t(shared) % bytes || (valid && uintptr_t(global) % bytes)) {
+        fail("cp.async of %u bytes from %p to %p, which must be multiples of %u", bytes, global, shared, bytes);
+    }
+    if (!is_shared(shared, bytes)) fail("cp.async to %p, which is not in shared memory", shared);
+    for (const PendingCopy& other : current->copies) {
+        if (overlaps(other, shared, bytes)) fail("cp.async to %p while another copy to it is on its way", shared);
+    }
+    memset(shared, POISON, bytes);
+    current->copies.push_back({shared, global, bytes, valid, current->groups});
+}
+
+void commit_copies() { ++current->groups; }
+
+void wait_for_copies(unsigned groups_left) {
+    if (current->groups > groups_left) land_groups_below(current->groups - groups_left);
+}
+
+void check_landed(const void* shared, int line) {
+    for (const Thread& thread : block_threads()) {
+        for (const PendingCopy& copy : thread.copies) {
+            if (!overlaps(copy, shared, 16)) continue;
+            fail("line %d: it reads shared memory that cp.async of thread (%u, %u, %u) copies to, before the wait for it",
+                 line, thread.index.x, thread.index.y, thread.index.z);
+        }
+    }
+}
+
+void wait_for_all_copies() { land_groups_below(current->groups + 1); }
+
+}  // namespace cuda_emulator

@@ -1,0 +1,17 @@
+// Device memory: each allocation between pages that fault, and bytes around it that nobody may change.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <string>
+
+namespace cuda_emulator {
+
+// "4 bytes past the end of allocation #3 'weights' of 4096 bytes"; empty when the address is near none.
+std::string describe_address(const void* address);
+
+// Records a fault when bytes around an allocation were changed.
+void check_canaries();
+
+}  // namespace cuda_emulator

@@ -1,0 +1,16 @@
+// The shared memory of the block that runs.
+#pragma once
+
+#include <stddef.h>
+
+#include "runtime.h"
+
+namespace cuda_emulator {
+
+// Makes dynamic shared memory of so many bytes, and finds the unit's variables that are __shared__.
+void prepare_shared_memory(size_t dynamic_bytes, size_t limit, const Kernel& kernel);
+
+void poison_shared_memory();   // before a block
+void check_shared_memory();    // after it: records a fault where bytes around an array were changed
+
+}  // namespace cuda_emulator
