@@ -13,19 +13,17 @@ import numpy as np
 from euler_ir.backends.cuda.emulator.toolchain import runtime
 from euler_ir.errors import ExecutionError
 
-ALIGNMENT = 16
-"""What addresses are multiples of: enough for vectors, and so little that a read past the end is found at once."""
 
+def allocate(nbytes: int, name: str = "", alignment: int = 16, poison: bool = True) -> int:
+    """The address of ``nbytes`` new bytes, a multiple of ``alignment``; ``name`` is for messages.
 
-def allocate(nbytes: int, name: str = "", poison: bool = True) -> int:
-    """The address of ``nbytes`` new bytes; ``name`` is for messages.
-
-    Without ``poison`` they are zeros that take no memory before they are touched, for buffers larger than the machine.
+    The less the alignment, the nearer is the end to the page that cannot be touched; 16 is enough for vectors.
+    Without ``poison`` the memory is zeros that take no room before they are touched, for buffers larger than the machine.
     Raises MemoryError.
     """
     if nbytes < 0:
         raise ExecutionError(f"an allocation of {nbytes} bytes")
-    address = runtime().cuda_emulator_allocate(nbytes, ALIGNMENT, poison, name.encode())
+    address = runtime().cuda_emulator_allocate(nbytes, alignment, poison, name.encode())
     if address is None:
         raise MemoryError(f"the emulator cannot allocate {nbytes} bytes")
     return address

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 
 from euler_ir.backends.cuda.emulator import memory
 from euler_ir.backends.cuda.emulator.toolchain import runtime
+from euler_ir.backends.cuda.limits import THREADS_OF_BLOCK, limits_of
 from euler_ir.errors import ExecutionError, did_you_mean
 
 Extent = int | tuple[int, ...]
 
 MOST_BLOCKS = (2**31 - 1, 65535, 65535)
 MOST_THREADS_ALONG = (1024, 1024, 64)
-MOST_THREADS = 1024
-SHARED_BYTES = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10}
-"""The most shared memory of a block (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")."""
+"""Of a grid and of a block (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")."""
 _ORDERS = {"ascending": 0, "descending": 1}
 _RANDOM = 2
 
@@ -87,10 +86,10 @@ class Module:
         entry = self._entry(kernel)
         grid = _extent(kernel, "blocks", blocks, MOST_BLOCKS)
         block = _extent(kernel, "threads", threads, MOST_THREADS_ALONG)
-        if block[0] * block[1] * block[2] > MOST_THREADS:
-            count = block[0] * block[1] * block[2]
-            raise ExecutionError(f"kernel {kernel}: a block of {count} threads; {MOST_THREADS} is the most")
-        limit = SHARED_BYTES[architecture]
+        count = block[0] * block[1] * block[2]
+        if count > THREADS_OF_BLOCK:
+            raise ExecutionError(f"kernel {kernel}: a block of {count} threads; {THREADS_OF_BLOCK} is the most")
+        limit = limits_of(architecture).shared_of_block
         if not 0 <= shared_bytes <= limit:
             raise ExecutionError(
                 f"kernel {kernel}: {shared_bytes} bytes of dynamic shared memory; a block of {architecture} has {limit}"
@@ -110,7 +109,9 @@ class Module:
     def _entry(self, kernel: str) -> _Kernel:
         if kernel not in self._kernels:
             raise ExecutionError(
-                f"{self.name} has no kernel {kernel}", hint=did_you_mean(kernel, self._kernels) or f"it has {', '.join(self._kernels)}"
+                f"{self.name} has no kernel {kernel}",
+                details=(f"it has {', '.join(self._kernels)}",),
+                hint=did_you_mean(kernel, self._kernels),
             )
         return self._kernels[kernel]
 
@@ -128,7 +129,7 @@ def _order(order: str | int) -> tuple[int, int]:
     """The number of an order in the runtime, and its seed."""
     if isinstance(order, str):
         if order not in _ORDERS:
-            raise ExecutionError(f"no order {order!r}", hint="'ascending', 'descending', or a number: the seed of a random one")
+            raise ExecutionError(f"no order {order!r}", hint="'ascending', 'descending', or the seed of a random one")
         return _ORDERS[order], 0
     return _RANDOM, order
 
