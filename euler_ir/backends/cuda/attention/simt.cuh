@@ -135,9 +135,9 @@ template <class Sum> using Scores = Sum[thread_rows][Tile<Sum>::thread_columns];
 
 // scores = left right^T, for the block's rows from `left_first` on and the tile's from `right_first` on, of `width`.
 // Ends with a barrier: what was in shared memory may be overwritten.
-template <int width, bool aligned, class Sum, class T>
+template <bool aligned, class Sum, class T>
 __device__ __forceinline__ void multiply(
-    Scores<Sum> &scores, Sum *left_panel, Sum *right_panel, const Place &place, const Matrix<const T> &left,
+    Scores<Sum> &scores, Sum *left_panel, Sum *right_panel, const Place &place, int width, const Matrix<const T> &left,
     int left_first, int left_end, const Matrix<const T> &right, int right_first, int right_end) {
     using tile = Tile<Sum>;
 #pragma unroll

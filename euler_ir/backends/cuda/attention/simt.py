@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from euler_ir.backends.cuda.attention.views import C_TYPES, inner_heads, named_views
+from euler_ir.backends.cuda.attention.views import C_TYPES, NamedView, inner_heads, named_views
 from euler_ir.backends.cuda.calls import Launch, Number, Source
 from euler_ir.backends.cuda.sources import unit
 from euler_ir.dtypes import DType, accumulation_dtype
@@ -20,11 +21,11 @@ from euler_ir.plan.plan import AttentionStep
 _THREADS = 128
 _ROWS = 64
 _PIECE_BYTES = 16
-_PIECES_OF_PANEL = 8
+_PANEL_BYTES = 8 * _PIECE_BYTES  # of a row of a panel
 
 _MOST_PANELS = 4
 """How many panels of a result's columns a block sums in registers; if there are more, several blocks share them."""
-_MOST_ROWS = 2**31 - 1 - 2 * _ROWS
+_MOST_ROWS = 2**30  # so that sums of two such numbers are below 2**31
 _MOST_BLOCKS = 2**31 - 1
 
 _FOLDER = Path(__file__).parent
@@ -65,28 +66,32 @@ _FUNCTIONS = {
 
 @dataclass(frozen=True)
 class _Kind:
-    """What a kernel is made for: ``Kind`` of simt_tasks.cuh."""
+    """What a kernel is made for, whatever the extents: ``Kind`` of simt_tasks.cuh."""
 
     dtype: DType
-    width: int
-    value_width: int
     panels: int
-    causal: bool
     visible_from: bool
     aligned: bool
 
+    @property
+    def sums(self) -> DType:
+        return accumulation_dtype(self.dtype)
+
+    @property
+    def columns(self) -> int:
+        """Of the result, that a block makes."""
+        return self.panels * _PANEL_BYTES // self.sums.itemsize
+
     def __str__(self) -> str:
         """As part of a name."""
-        widths = f"{self.width}" if self.width == self.value_width else f"{self.width}_{self.value_width}"
-        flags = ("causal", "visible_from", "aligned")
-        return "_".join((f"{self.dtype}_{widths}", *(flag for flag in flags if getattr(self, flag))))
+        flags = "_visible_from" * self.visible_from + "_unaligned" * (not self.aligned)
+        return f"{self.dtype}_{self.columns}_columns{flags}"
 
     @property
     def c_type(self) -> str:
-        types = (C_TYPES[dtype.name] for dtype in (self.dtype, accumulation_dtype(self.dtype)))
-        flags = (str(flag).lower() for flag in (self.causal, self.visible_from, self.aligned))
-        numbers = map(str, (self.width, self.value_width, self.panels))
-        return f"eir::simt::Kind<{', '.join((*types, *numbers, *flags))}>"
+        flags = (str(flag).lower() for flag in (self.visible_from, self.aligned))
+        types = (C_TYPES[dtype.name] for dtype in (self.dtype, self.sums))
+        return f"eir::simt::Kind<{', '.join((*types, str(self.panels), *flags))}>"
 
 
 def simt_launches(step: AttentionStep) -> tuple[Launch, ...]:
@@ -102,33 +107,35 @@ def simt_launches(step: AttentionStep) -> tuple[Launch, ...]:
 
 def _launch(step: AttentionStep, function: _Function) -> Launch:
     views = {name: view for name, view in named_views(step).items() if name in (*function.operands, *function.results)}
-    result, sums = views[function.of], accumulation_dtype(step.dtype)
-    columns = _PIECES_OF_PANEL * _PIECE_BYTES // sums.itemsize  # of a panel
-    panels = math.ceil(result.columns / columns)
-    parts = math.ceil(panels / _MOST_PANELS)
-    row_alignment = _PIECE_BYTES // sums.itemsize * step.dtype.itemsize
-    kind = _Kind(
-        step.dtype, step.width, step.value_width, math.ceil(panels / max(parts, 1)), step.causal, step.has_visible_from,
-        all(view.alignment >= row_alignment for view in views.values() if view.columns > 1),
-    )  # fmt: skip
+    result, kind = views[function.of], _kind(step, views, views[function.of].columns)
     heads = math.prod(step.key_batch if function.of in _OF_KEYS else step.batch)
-    blocks = heads * math.ceil(result.rows / _ROWS) * parts
+    blocks = heads * math.ceil(result.rows / _ROWS) * math.ceil(result.columns / kind.columns)
     if blocks > _MOST_BLOCKS:
         raise LoweringError(f"attention of {heads} heads needs {blocks} blocks of threads, and CUDA has {_MOST_BLOCKS}")
-    sizes = (step.queries, step.keys, inner_heads(step), step.group)
+    ahead = step.keys - step.queries if step.causal else step.keys
+    sizes = (step.queries, step.keys, step.width, step.value_width, inner_heads(step), step.group, ahead)
     arguments = (
         *(argument for view in views.values() for argument in view.arguments(step)),
         *(Number("i32", size) for size in sizes),
-        Number(sums.name, step.scale),
+        Number(kind.sums.name, step.scale),
     )
     source = _source(function, kind, tuple((name, view.c_type) for name, view in views.items()))
     return Launch(source, source.name, blocks, _THREADS, 0, arguments, step.origins)
 
 
+def _kind(step: AttentionStep, views: Mapping[str, NamedView], columns: int) -> _Kind:
+    """That of a kernel whose result has so many ``columns``: its blocks share them evenly."""
+    sums = accumulation_dtype(step.dtype)
+    panels = max(math.ceil(columns * sums.itemsize / _PANEL_BYTES), 1)
+    panels = math.ceil(panels / math.ceil(panels / _MOST_PANELS))
+    bytes_of_piece = _PIECE_BYTES // sums.itemsize * step.dtype.itemsize
+    aligned = all(view.alignment >= bytes_of_piece for view in views.values() if view.is_matrix)
+    return _Kind(step.dtype, panels, step.has_visible_from, aligned)
+
+
 @functools.cache
 def _source(function: _Function, kind: _Kind, parameters: tuple[tuple[str, str], ...]) -> Source:
-    name, types = f"{function.name}_{kind}", dict(parameters)
-    sums = C_TYPES[accumulation_dtype(kind.dtype).name]
+    name, types, sums = f"{function.name}_{kind}", dict(parameters), C_TYPES[kind.sums.name]
     views = "".join(f"    EIR_VIEW({c_type}, {view}),\n" for view, c_type in parameters)
     passed = ",\n        ".join(
         f"EIR_VIEW_OF({types[view]}, {view})" if view in types else "eir::View<const long long>{}"
@@ -136,8 +143,8 @@ def _source(function: _Function, kind: _Kind, parameters: tuple[tuple[str, str],
     )
     body = (
         f'extern "C" __global__ void __launch_bounds__({_THREADS}) {name}(\n'
-        f"{views}    int queries, int keys, int inner_heads, int group, {sums} scale) {{\n"
+        f"{views}    int queries, int keys, int width, int value_width, int inner_heads, int group, int ahead, {sums} scale) {{\n"
         f"    eir::simt::{function.call.format(kind.c_type)}(\n"
-        f"        {{queries, keys, inner_heads, group, scale}},\n        {passed});\n}}\n"
+        f"        {{queries, keys, width, value_width, inner_heads, group, ahead, scale}},\n        {passed});\n}}\n"
     )
     return Source(name, unit(name, (*_FILES, _FOLDER / function.file), body), (name,))

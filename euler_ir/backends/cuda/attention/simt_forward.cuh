@@ -16,10 +16,10 @@ __device__ __forceinline__ void forward(
 
     const Place place = place_of_thread();
     const Task task =
-        task_of_block<Kind::columns, Kind::value_width, Kind::causal>(sizes.queries, sizes.inner_heads, sizes.group);
+        task_of_block<Kind::columns, true>(sizes.value_width, sizes.queries, sizes.inner_heads, sizes.group);
     const auto query = queries.of(task.head), key = keys.of(task.head), value = values.of(task.head);
     const auto visible_from = visible_froms.of(task.head);
-    const Visible<Kind> visible{sizes.queries, sizes.keys};
+    const Visible<Kind> visible{sizes.queries, sizes.keys, sizes.ahead};
     int first_keys[thread_rows];
 #pragma unroll
     for (int i = 0; i < thread_rows; ++i) first_keys[i] = visible.first_key(visible_from, task.first + place.row_at(i));
@@ -33,8 +33,8 @@ __device__ __forceinline__ void forward(
         const int last = first + tile::across - 1;
         if (!visible.any(first_keys, last)) continue;
         Scores<Sum> scores;
-        multiply<Kind::width, Kind::aligned>(
-            scores, weights, panel, place, query, task.first, sizes.queries, key, first, end);
+        multiply<Kind::aligned>(
+            scores, weights, panel, place, sizes.width, query, task.first, sizes.queries, key, first, end);
         const bool all = visible.all(task.first, task.first + rows - 1, last);
 #pragma unroll
         for (int i = 0; i < thread_rows; ++i) {
@@ -62,7 +62,7 @@ __device__ __forceinline__ void forward(
             }
         }
         add_products<Kind::panels, Kind::aligned>(
-            sums, weights, panel, place, value, first, end, task.column, Kind::value_width);
+            sums, weights, panel, place, value, first, end, task.column, sizes.value_width);
     }
 
     const auto logsumexp = logsumexps.of(task.head);
@@ -78,7 +78,7 @@ __device__ __forceinline__ void forward(
             *logsumexp.row(row) = logarithm(total) + finite_shift(tops[i]);
     }
     store_sums<Kind::panels, Kind::aligned>(
-        sums, place, outputs.of(task.head), task.first, sizes.queries, task.column, Kind::value_width);
+        sums, place, outputs.of(task.head), task.first, sizes.queries, task.column, sizes.value_width);
 }
 
 }  // namespace eir::simt

@@ -15,16 +15,16 @@ __device__ __forceinline__ void gradient(
     using Sum = typename Kind::Sum;
     using tile = Tile<Sum>;
     constexpr bool rows_are_queries = by == By::query;
-    constexpr int width = by == By::value ? Kind::value_width : Kind::width;
     constexpr int thread_queries = rows_are_queries ? thread_rows : tile::thread_columns;
     EIR_SHARED(Sum, weights, tile::weight_elements);
     EIR_SHARED(Sum, panel, tile::panel_elements);
 
     const Place place = place_of_thread();
+    const int width = by == By::value ? sizes.value_width : sizes.width;
     const int end_of_rows = rows_are_queries ? sizes.queries : sizes.keys;
-    const Task task = task_of_block<Kind::columns, width, Kind::causal && rows_are_queries>(
-        end_of_rows, sizes.inner_heads, rows_are_queries ? sizes.group : 1);
-    const Visible<Kind> visible{sizes.queries, sizes.keys};
+    const Task task = task_of_block<Kind::columns, rows_are_queries>(
+        width, end_of_rows, sizes.inner_heads, rows_are_queries ? sizes.group : 1);
+    const Visible<Kind> visible{sizes.queries, sizes.keys, sizes.ahead};
     const int last_row = min(task.first + rows, end_of_rows) - 1;
     const int begin = rows_are_queries ? 0 : visible.first_query(task.first);
     const int end = rows_are_queries ? visible.last_key(last_row) + 1 : sizes.queries;
@@ -49,13 +49,13 @@ __device__ __forceinline__ void gradient(
             if (!visible.any(first_keys, rows_are_queries ? first + tile::across - 1 : last_row)) continue;
 
             Scores<Sum> scores, by_weights;
-            multiply<Kind::width, Kind::aligned>(
-                scores, weights, panel, place, rows_are_queries ? query : key, task.first, end_of_rows,
+            multiply<Kind::aligned>(
+                scores, weights, panel, place, sizes.width, rows_are_queries ? query : key, task.first, end_of_rows,
                 rows_are_queries ? key : query, first, end);
             if (by != By::value)
-                multiply<Kind::value_width, Kind::aligned>(
-                    by_weights, weights, panel, place, rows_are_queries ? d_output : value, task.first, end_of_rows,
-                    rows_are_queries ? value : d_output, first, end);
+                multiply<Kind::aligned>(
+                    by_weights, weights, panel, place, sizes.value_width, rows_are_queries ? d_output : value,
+                    task.first, end_of_rows, rows_are_queries ? value : d_output, first, end);
 
             Sum shifts[thread_queries], means[thread_queries];
 #pragma unroll

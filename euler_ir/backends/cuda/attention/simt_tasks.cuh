@@ -3,19 +3,17 @@ namespace eir::simt {
 
 // What a kernel is made for: elements of type `T`, computed in `Sum`; a block has `panels` panels of the result's
 // columns. `aligned` says that every row of a matrix begins at a multiple of the bytes of a piece's elements.
-template <
-    class T_, class Sum_, int width_, int value_width_, int panels_, bool causal_, bool visible_from_, bool aligned_>
-struct Kind {
+template <class T_, class Sum_, int panels_, bool visible_from_, bool aligned_> struct Kind {
     using T = T_;
     using Sum = Sum_;
-    static constexpr int width = width_, value_width = value_width_, panels = panels_;
-    static constexpr bool causal = causal_, visible_from = visible_from_, aligned = aligned_;
-    static constexpr int columns = panels * Tile<Sum>::panel_columns;
+    static constexpr int panels = panels_, columns = panels * Tile<Sum>::panel_columns;
+    static constexpr bool visible_from = visible_from_, aligned = aligned_;
 };
 
-// `inner_heads` is the inner extent of keys' batch; `group` heads of queries share one of keys.
+// `inner_heads` is the inner extent of keys' batch; `group` heads of queries share one of keys. Query t sees no key
+// after t + `ahead`.
 template <class Sum> struct Sizes {
-    int queries, keys, inner_heads, group;
+    int queries, keys, width, value_width, inner_heads, group, ahead;
     Sum scale;
 };
 
@@ -24,31 +22,27 @@ struct Task {
     int first, column;  // of the block's rows and columns of the result
 };
 
-// Blocks of `columns` of `width` columns and 64 of `end` rows, of heads that come `group` to one of keys. With
+// Blocks have `columns` columns of `width` and 64 rows of `end`, of heads that come `group` to one of keys. With
 // `last_first` a head's last rows come first: if they see the most keys, the longest task does not begin last.
-template <int columns, int width, bool last_first>
-__device__ __forceinline__ Task task_of_block(int end, int inner_heads, int group) {
-    constexpr int parts = (width + columns - 1) / columns;
-    const int blocks = (end + rows - 1) / rows;
+template <int columns, bool last_first>
+__device__ __forceinline__ Task task_of_block(int width, int end, int inner_heads, int group) {
+    const int parts = (width + columns - 1) / columns, blocks = (end + rows - 1) / rows;
+    const int part = int(blockIdx.x % parts);
     const long long number = blockIdx.x / parts;
     const int block = int(number % blocks);
     return {
         head_at(number / blocks, inner_heads, group),
         (last_first ? blocks - 1 - block : block) * rows,
-        int(blockIdx.x % parts) * columns,
+        part * columns,
     };
 }
 
-// Query t sees keys up to t + keys - queries if it is causal, and from the one on that visible_from says.
+// Which keys a query sees: up to `ahead` after its own number, and from the one on that visible_from says.
 template <class Kind> struct Visible {
-    int queries, keys;
+    int queries, keys, ahead;
 
-    __device__ __forceinline__ int last_key(int query) const {
-        return Kind::causal ? min(query + (keys - queries), keys - 1) : keys - 1;
-    }
-    __device__ __forceinline__ int first_query(int key) const {
-        return Kind::causal ? max(key - (keys - queries), 0) : 0;
-    }
+    __device__ __forceinline__ int last_key(int query) const { return min(query + ahead, keys - 1); }
+    __device__ __forceinline__ int first_query(int key) const { return max(key - ahead, 0); }
     __device__ __forceinline__ int first_key(const Matrix<const long long> &visible_from, int query) const {
         if (!Kind::visible_from || query >= queries) return 0;
         return int(max(min(*visible_from.row(query), (long long)(keys)), 0LL));

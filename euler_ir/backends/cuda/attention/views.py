@@ -23,7 +23,7 @@ _OPERANDS = {
     "attention_gradient": ("query", "key", "value", "logsumexp", "d_output", "delta", "visible_from"),
 }
 _RESULTS = {"attention": ("output", "logsumexp"), "attention_gradient": ("d_query", "d_key", "d_value")}
-_VECTORS = ("logsumexp", "delta")
+_VECTORS = ("logsumexp", "delta", "visible_from")
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,11 @@ class NamedView:
     @property
     def c_type(self) -> str:
         return ("" if self.is_result else "const ") + C_TYPES[self.dtype.name]
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it has rows of elements, not one for each query."""
+        return self.name not in _VECTORS
 
     @property
     def alignment(self) -> int:
