@@ -11,9 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from euler_ir.backends.cuda.calls import Source
+from euler_ir.backends.cuda.limits import THREADS_OF_BLOCK
+from euler_ir.errors import ExecutionError
 
 ALIGNMENT = 256
 """Every allocation begins at a multiple of this many bytes."""
+MOST_BLOCKS = 2**31 - 1
+"""Along x, which is the only direction in which blocks are counted here."""
 
 
 class Device(ABC):
@@ -149,3 +153,16 @@ class Stream(ABC):
     @abstractmethod
     def synchronize(self) -> None:
         """Wait for the end of all work in the queue. Not while a stream is captured."""
+
+
+def check_launch(device: Device, module: Module, kernel: str, blocks: int, threads: int, shared_bytes: int) -> None:
+    """Raise ExecutionError for a launch that ``device`` cannot take; CUDA runs some of these otherwise than asked for."""
+    if kernel not in module.source.kernels:
+        raise ExecutionError(f"{module.source.name!r} has no kernel {kernel!r}")
+    for what, number, least, most in (
+        ("blocks", blocks, 1, MOST_BLOCKS),
+        ("threads of a block", threads, 1, THREADS_OF_BLOCK),
+        ("bytes of shared memory", shared_bytes, 0, device.most_shared_bytes),
+    ):
+        if not least <= number <= most:
+            raise ExecutionError(f"{kernel!r} is launched with {number} {what}, and {device.name} has {least} to {most}")

@@ -1,0 +1,266 @@
+"""A device on the CPU: kernels run in the emulator, and a stream does nothing before somebody has to wait.
+
+Then work is taken from the streams one piece at a time, in an order drawn from a seed, as far as events let it. A wait
+that is missing therefore lets work run too early or too late, which a GPU would do on a bad day alone.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from euler_ir.backends.cuda.calls import Source
+from euler_ir.backends.cuda.device import Device, Event, Graph, Module, Stream, check_launch
+from euler_ir.backends.cuda.emulator import build
+from euler_ir.backends.cuda.limits import limits_of
+from euler_ir.errors import ExecutionError
+
+
+class EmulatedDevice(Device):
+    """``order`` is that of a block's threads (see `build`), ``seed`` draws the order of streams, and ``memory_bytes`` is
+    how much memory it says to have. An error of work in a queue ends all work in all queues.
+    """
+
+    def __init__(
+        self,
+        name: str = "cuda-emulator",
+        architecture: str = "sm_90",
+        memory_bytes: int = 64 << 30,
+        order: str | int = "ascending",
+        seed: int = 0,
+    ) -> None:
+        self.name, self.model, self.architecture = name, "the emulator", architecture
+        self.multiprocessors = 1
+        self.most_shared_bytes = limits_of(architecture).shared_of_block
+        self.order = order
+        self._memory_bytes = memory_bytes
+        self._random = random.Random(seed)
+        self._lock = threading.RLock()
+        self._streams: list[_Stream] = []
+        self._starts: list[int] = []  # of what is allocated, sorted
+        self._sizes: dict[int, int] = {}
+
+    def memory(self) -> tuple[int, int]:
+        return self._memory_bytes - sum(self._sizes.values()), self._memory_bytes
+
+    def allocate(self, nbytes: int) -> int:
+        self._expect_no_capture("allocates memory")
+        free, _ = self.memory()
+        if nbytes > free:
+            raise MemoryError(f"{nbytes} bytes were asked for, and {free} are free")
+        address = build.allocate(nbytes)
+        with self._lock:
+            bisect.insort(self._starts, address)
+            self._sizes[address] = nbytes
+        return address
+
+    def free(self, address: int) -> None:
+        self._expect_no_capture("frees memory")
+        with self._lock:
+            if address not in self._sizes:
+                raise ExecutionError(f"0x{address:x} is freed, and nothing is allocated there")
+            self._starts.remove(address)
+            del self._sizes[address]
+        build.free(address)
+
+    def staging(self, nbytes: int) -> np.ndarray:
+        return np.zeros(nbytes, np.uint8)
+
+    def load(self, sources: Iterable[Source]) -> list[Module]:
+        sources = list(sources)
+        return [_Module(source, code) for source, code in zip(sources, build.load_many(sources), strict=True)]
+
+    def stream(self) -> Stream:
+        with self._lock:
+            self._streams.append(_Stream(self))
+            return self._streams[-1]
+
+    def event(self) -> Event:
+        return _Event(self)
+
+    def synchronize(self) -> None:
+        self._expect_no_capture("waits")
+        self._work_until(lambda: not any(stream.queue for stream in self._streams))
+
+    def expect_memory(self, address: int, nbytes: int) -> None:
+        """Raise ExecutionError unless all of ``nbytes`` bytes at ``address`` are allocated, and together."""
+        with self._lock:
+            place = bisect.bisect_right(self._starts, address) - 1
+            start = self._starts[place] if place >= 0 else 0
+            if place < 0 or address + nbytes > start + self._sizes[start]:
+                raise ExecutionError(f"{nbytes} bytes at 0x{address:x} are not allocated: they were freed, or never were")
+
+    def _expect_no_capture(self, what: str) -> None:
+        if any(stream.captured is not None for stream in self._streams):
+            raise ExecutionError(f"the host {what} while a stream is captured", hint="a GPU would end the capture")
+
+    def _work_until(self, is_over: Callable[[], bool]) -> None:
+        with self._lock:
+            while not is_over():
+                self._work_once()
+
+    def _work_once(self) -> None:
+        ready = [stream for stream in self._streams if stream.queue and stream.queue[0].is_ready()]
+        if not ready:
+            raise ExecutionError("the queues wait for each other")
+        work = self._random.choice(ready).queue.popleft()
+        try:
+            work.run()
+        except BaseException:
+            for stream in self._streams:
+                stream.queue.clear()
+            raise
+
+
+@dataclass(frozen=True)
+class _Work:
+    """``run`` it when ``is_ready``; what is captured is run once for each replay."""
+
+    run: Callable[[], None]
+    is_ready: Callable[[], bool] = lambda: True
+
+
+@dataclass(frozen=True)
+class _Module(Module):
+    source: Source
+    code: build.Module
+
+
+@dataclass(frozen=True)
+class _Graph(Graph):
+    work: tuple[_Work, ...]
+
+
+class _Event(Event):
+    def __init__(self, device: EmulatedDevice) -> None:
+        self._device = device
+        self.recorded = self.passed = 0  # how often it was put into a stream, and how many of these were reached
+        self._time = 0.0
+
+    def is_done(self) -> bool:
+        self._device._expect_no_capture("asks for an event")
+        with self._device._lock:
+            if not self.has_passed(self.recorded):
+                self._device._work_once()  # who asks again and again comes to an end
+            return self.has_passed(self.recorded)
+
+    def synchronize(self) -> None:
+        self._device._expect_no_capture("waits")
+        count = self.recorded
+        self._device._work_until(lambda: self.has_passed(count))
+
+    def seconds_since(self, earlier: Event) -> float:
+        if not (self.is_done() and earlier.is_done()):
+            raise ExecutionError("the time between two events is known when both are done")
+        return self._time - earlier._time
+
+    def has_passed(self, count: int) -> bool:
+        return self.passed >= count
+
+    def reach(self) -> None:
+        self.passed += 1
+        self._time = time.perf_counter()
+
+
+class _Stream(Stream):
+    def __init__(self, device: EmulatedDevice) -> None:
+        self._device = device
+        self.queue: deque[_Work] = deque()
+        self.captured: list[_Work] | None = None
+
+    def upload(self, target: int, source: np.ndarray) -> None:
+        _expect_contiguous(source)
+        self._move(target, source.ctypes.data, source.nbytes, target, keep=source)
+
+    def download(self, target: np.ndarray, source: int) -> None:
+        self._device._expect_no_capture("asks for a copy")
+        _expect_contiguous(target)
+        self._move(target.ctypes.data, source, target.nbytes, source, keep=target)
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        if abs(target - source) < nbytes:
+            raise ExecutionError(f"a copy of {nbytes} bytes from 0x{source:x} to 0x{target:x} overlaps itself")
+        self._move(target, source, nbytes, target, source)
+
+    def fill(self, target: int, nbytes: int, byte: int) -> None:
+        def run() -> None:
+            self._device.expect_memory(target, nbytes)
+            ctypes.memset(target, byte, nbytes)
+
+        if not 0 <= byte <= 255:
+            raise ExecutionError(f"a byte is filled with {byte}")
+        self._enqueue(run, (target, nbytes))
+
+    def launch(
+        self, module: Module, kernel: str, blocks: int, threads: int, shared_bytes: int, arguments: Sequence[bytes]
+    ) -> None:
+        check_launch(self._device, module, kernel, blocks, threads, shared_bytes)
+        arguments = tuple(arguments)
+
+        def run() -> None:
+            module.code.launch(kernel, blocks, threads, shared_bytes, arguments, order=self._device.order)
+
+        self._enqueue(run)
+
+    def call(self, function: Callable[[int], None]) -> None:
+        self._enqueue(lambda: function(0))
+
+    def record(self, event: Event) -> None:
+        self._expect_no_own_capture("an event")
+        with self._device._lock:
+            event.recorded += 1
+            self.queue.append(_Work(event.reach))
+
+    def wait(self, event: Event) -> None:
+        self._expect_no_own_capture("a wait")
+        count = event.recorded
+        self.queue.append(_Work(lambda: None, lambda: event.has_passed(count)))
+
+    def capture(self, enqueue: Callable[[], None]) -> Graph:
+        self._expect_no_own_capture("a capture")
+        self.captured = []
+        try:
+            enqueue()
+            return _Graph(tuple(self.captured))
+        finally:
+            self.captured = None
+
+    def replay(self, graph: Graph) -> None:
+        self._expect_no_own_capture("a graph")
+        self.queue.extend(graph.work)
+
+    def synchronize(self) -> None:
+        self._device._expect_no_capture("waits")
+        self._device._work_until(lambda: not self.queue)
+
+    def _move(self, target: int, source: int, nbytes: int, *on_device: int, keep: object = None) -> None:
+        """Copy bytes; ``keep`` lives until then, and the addresses ``on_device`` are allocated now and then."""
+
+        def run(keep: object = keep) -> None:
+            for address in on_device:
+                self._device.expect_memory(address, nbytes)
+            ctypes.memmove(target, source, nbytes)
+
+        self._enqueue(run, *((address, nbytes) for address in on_device))
+
+    def _enqueue(self, run: Callable[[], None], *memory: tuple[int, int]) -> None:
+        for address, nbytes in memory:
+            self._device.expect_memory(address, nbytes)
+        (self.queue if self.captured is None else self.captured).append(_Work(run))
+
+    def _expect_no_own_capture(self, what: str) -> None:
+        if self.captured is not None:
+            raise ExecutionError(f"{what} is no part of a captured stream here")
+
+
+def _expect_contiguous(array: np.ndarray) -> None:
+    if not array.flags.c_contiguous:
+        raise ExecutionError("only a contiguous array is copied from or to a device")
