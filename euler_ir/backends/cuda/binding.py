@@ -23,14 +23,13 @@ from euler_ir.backends.cuda.calls import (
 from euler_ir.backends.cuda.device import Graph
 from euler_ir.backends.cuda.runtime import Block
 from euler_ir.backends.cuda.slot import Outputs
-from euler_ir.backends.cuda.step import Call
+from euler_ir.backends.cuda.step import FAULT_BYTES, Call
 from euler_ir.errors import LoweringError
 from euler_ir.residence import Kept
 
 if TYPE_CHECKING:
     from euler_ir.backends.cuda.program import CudaProgram
 
-FAULT_BYTES = 4
 _FORMATS = {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d"}
 
 

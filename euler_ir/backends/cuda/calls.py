@@ -6,7 +6,9 @@ change, and enqueues them.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from euler_ir.plan.plan import Origin
 
@@ -64,6 +66,11 @@ class Source:
     name: str
     text: str
     kernels: tuple[str, ...]
+
+    @cached_property
+    def code(self) -> str:
+        """The text without its comments, in which kernels of different layers alone may differ: it is compiled once."""
+        return re.sub(r"//[^\n]*", "", self.text)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from euler_ir.backends.cuda.calls import Source
+from euler_ir.backends.cuda.gemm.cublaslt import CublasLt
 from euler_ir.backends.cuda.limits import THREADS_OF_BLOCK
 from euler_ir.errors import ExecutionError
 
@@ -33,6 +34,11 @@ class Device(ABC):
     architecture: str
     multiprocessors: int
     most_shared_bytes: int
+
+    @property
+    @abstractmethod
+    def cublaslt(self) -> CublasLt:
+        """The library of matrix products. Raises LoweringError when there is none."""
 
     @abstractmethod
     def memory(self) -> tuple[int, int]:

@@ -1,27 +1,27 @@
-"""A plan compiled for a device: one CUDA graph a step over memory whose addresses never change."""
+"""A plan compiled for a device: one CUDA graph a step, over memory whose addresses never change."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import NoReturn
 
 import numpy as np
 
 from euler_ir.backends.base import Program, Run
-from euler_ir.backends.cuda.binding import FAULT_BYTES, Binding
-from euler_ir.backends.cuda.calls import Fill, FaultPointer
+from euler_ir.backends.cuda.binding import Binding
 from euler_ir.backends.cuda.device import Device
 from euler_ir.backends.cuda.layout import Layout, aligned
-from euler_ir.backends.cuda.memory import raise_no_device_memory
 from euler_ir.backends.cuda.runtime import Runtime
 from euler_ir.backends.cuda.slot import Slot
-from euler_ir.backends.cuda.step import planned_calls
+from euler_ir.backends.cuda.step import FAULT_BYTES, planned_calls
+from euler_ir.errors import LoweringError
+from euler_ir.plan.footprint import LARGEST_OWNERS, Owner, footprint, owner_lines, readable
 from euler_ir.plan.plan import Plan
 from euler_ir.residence import Kept
 
 SLOTS = 2
-"""Calls in flight: while one runs, the next one's inputs are brought."""
+"""Calls on their way at once: while one runs, the inputs of the next are brought."""
 
 
 class CudaProgram(Program):
@@ -36,7 +36,119 @@ class CudaProgram(Program):
         self.calls = planned_calls(plan, device.architecture, code)
         self.written = {buffer for step in plan.steps() for buffer in step.writes()}
         self.runtime = Runtime.of(device)
-        places = {place: [n for n, buffer in enumerate(plan.buffers) if buffer.place == place] for place in PLACES}
-        self._input_layout = Layout(plan, places["input"])
-        self._result_layout = Layout(plan, places["output"], header=FAULT_BYTES * len(plan.faults))
-        self._constant_layout = Layout(plan, places["constant"])
+        self.input_layout = Layout(plan, _numbers(plan, "input"))
+        self.result_layout = Layout(plan, _numbers(plan, "output"), header=FAULT_BYTES * len(plan.faults))
+        self._constant_layout = Layout(plan, _numbers(plan, "constant"))
+        self._calls_begun = 0
+        with self.runtime.turn():
+            self.runtime.load(self.calls.sources)
+            self._needs_products = next(self.calls.products(), None) is not None
+            self._expect_room()
+            self._allocate()
+
+    def _allocate(self) -> None:
+        block = self.runtime.block
+        self.arena, self.scratch = block(self.plan.arena_bytes), block(self.calls.scratch_bytes)
+        self.workspace = block(self._workspace_bytes)
+        self.inputs, self.results = block(self.input_layout.nbytes), block(self.result_layout.nbytes)
+        self._slots = [Slot(self.runtime, self.plan, self.input_layout, self.result_layout) for _ in range(SLOTS)]
+        self._constants = block(self._constant_layout.nbytes)
+        self._upload_constants()
+        self.addresses = {
+            number: self.arena.address + buffer.offset
+            for number, buffer in enumerate(self.plan.buffers)
+            if buffer.place == "arena"
+        }
+        for layout, memory in (
+            (self.input_layout, self.inputs),
+            (self.result_layout, self.results),
+            (self._constant_layout, self._constants),
+        ):
+            self.addresses |= {number: memory.address + offset for number, offset in layout.offsets.items()}
+
+    def _upload_constants(self) -> None:
+        staged = np.zeros(self._constant_layout.nbytes, np.uint8)
+        for number, view in self._constant_layout.views(staged).items():
+            view[...] = self.plan.constants[number]
+        self.runtime.compute.upload(self._constants.address, staged)
+        self.runtime.compute.synchronize()
+
+    def bind(self, kept: Mapping[int, np.ndarray]) -> Run:
+        """For who has arrays and no State: in each run they are brought to the device and back."""
+        places = {number: buffer.place for number, buffer in enumerate(self.plan.buffers)}
+
+        def run(arrays: Mapping[int, np.ndarray]) -> None:
+            arrays = {**kept, **arrays}
+            lent = {n: Kept(array) for n, array in arrays.items() if places[n] in ("parameter", "state")}
+            outputs = self.bind_state(lent)(arrays)
+            for name, number in self.plan.outputs.items():
+                arrays[number][...] = outputs[name]
+            for each in lent.values():
+                each.at_home()
+
+        return run
+
+    def bind_state(self, kept: Mapping[int, Kept]) -> Binding:
+        with self.runtime.turn():
+            self._expect_room_for([number for number, each in kept.items() if not self.runtime.is_resident(each)])
+            return Binding(self, kept)
+
+    def on_plan(self, plan: Plan, code: Mapping[str, str]) -> CudaProgram:
+        return CudaProgram(plan, self.device, code)
+
+    def next_slot(self) -> Slot:
+        """Where the next call goes, which waits for the last but one.
+
+        Raises ExecutionError for an index out of range in any call that has finished.
+        """
+        slot = self._slots[self._calls_begun % SLOTS]
+        self._calls_begun += 1
+        slot.land()
+        for other in self._slots:
+            if other.is_in_flight and other.finished.is_done():
+                other.land()
+        return slot
+
+    @property
+    def _workspace_bytes(self) -> int:
+        return self.device.cublaslt.workspace_bytes if self._needs_products else 0
+
+    @property
+    def scratch_bytes(self) -> int:
+        """On the device: scratch memory of steps and products, and where inputs land. On the host: what they and results
+        pass through.
+        """
+        slot = 2 * self.input_layout.nbytes + self.result_layout.nbytes
+        return self.calls.scratch_bytes + self._workspace_bytes + SLOTS * slot
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def _expect_room(self) -> None:
+        """Raise LoweringError when the program does not fit now, or could not ever with its parameters and state."""
+        needs = footprint(self.plan, self.scratch_bytes)
+        kept = needs.parameters + needs.state
+        free, total = self.runtime.free_memory(), self.device.memory()[1]
+        if needs.total - kept > free or needs.total > total:
+            self._raise_no_room(needs.total, str(needs).splitlines())
+
+    def _expect_room_for(self, kept: Sequence[int]) -> None:
+        """Raise LoweringError when the device lacks the memory for these parameters and states."""
+        buffers = [self.plan.buffers[number] for number in kept]
+        needed = sum(aligned(buffer.type.nbytes) for buffer in buffers)
+        if needed > self.runtime.free_memory():
+            owners = [Owner(f"{buffer.place} {buffer.name}: {buffer.type}", buffer.type.nbytes) for buffer in buffers]
+            owners = sorted(owners, key=lambda owner: -owner.nbytes)[:LARGEST_OWNERS]
+            self._raise_no_room(needed, ["for parameters and state, the largest of which are", *owner_lines(owners)])
+
+    def _raise_no_room(self, needed: int, details: Sequence[str]) -> NoReturn:
+        free, total = self.device.memory()
+        raise LoweringError(
+            f"{self.plan.name!r} needs {readable(needed)} on {self.device.name}, which has {readable(free)} free of "
+            f"{readable(total)}",
+            details=tuple(details),
+            hint="compile(graph, memory_budget=...) computes values again instead of keeping them",
+        )
+
+
+def _numbers(plan: Plan, place: str) -> list[int]:
+    return [number for number, buffer in enumerate(plan.buffers) if buffer.place == place]

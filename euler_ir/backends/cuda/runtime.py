@@ -83,11 +83,11 @@ class Runtime:
 
     def load(self, sources: Iterable[Source]) -> None:
         """Load what is not there yet; see `module`."""
-        missing = [source for source in sources if source.text not in self._modules]
-        self._modules |= {module.source.text: module for module in self.device.load(missing)}
+        missing = [source for source in sources if source.code not in self._modules]
+        self._modules |= {module.source.code: module for module in self.device.load(missing)}
 
     def module(self, source: Source) -> Module:
-        return self._modules[source.text]
+        return self._modules[source.code]
 
     def resident(self, kept: Kept) -> Resident:
         """The place of ``kept`` on the device, which every program uses. Raises MemoryError when the device lacks it."""

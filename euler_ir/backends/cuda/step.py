@@ -31,6 +31,9 @@ from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MatmulStep, 
 
 Call = Launch | Copy | Fill | Product
 
+FAULT_BYTES = 4
+"""Of the number that a FaultPointer points to."""
+
 
 def calls_of(step: Step, plan: Plan, architecture: str) -> Calls:
     """What does ``step`` of ``plan`` on a device of ``architecture``. Raises LoweringError for what has no code."""
@@ -56,7 +59,7 @@ class PlannedCalls:
     @cached_property
     def sources(self) -> tuple[Source, ...]:
         """Each unit of code once, in the order of the first launches."""
-        return tuple({call.source.text: call.source for call in self.launches()}.values())
+        return tuple({call.source.code: call.source for call in self.launches()}.values())
 
     def launches(self) -> Iterator[Launch]:
         return (call for call in self.calls if isinstance(call, Launch))
@@ -83,7 +86,8 @@ def planned_calls(plan: Plan, architecture: str, code: Mapping[str, str] = Mappi
     """
     done = [(step, calls_of(step, plan, architecture)) for step in plan.steps()]
     given = {id(step): text for name, text in code.items() for step in find_kernel(plan, name).launches}
-    calls = [call for step, each in done for call in _with_code(each.calls, given.get(id(step)))]
+    calls: list[Call] = [Fill(FaultPointer(0), FAULT_BYTES * len(plan.faults), 0)] if plan.faults else []
+    calls += [call for step, each in done for call in _with_code(each.calls, given.get(id(step)))]
     return PlannedCalls(plan, tuple(calls), max((each.scratch_bytes for _, each in done), default=0))
 
 

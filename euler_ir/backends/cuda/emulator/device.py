@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import functools
 import random
 import threading
 import time
@@ -19,7 +20,8 @@ import numpy as np
 
 from euler_ir.backends.cuda.calls import Source
 from euler_ir.backends.cuda.device import Device, Event, Graph, Module, Stream, check_launch
-from euler_ir.backends.cuda.emulator import build
+from euler_ir.backends.cuda.emulator import build, cublaslt
+from euler_ir.backends.cuda.gemm.cublaslt import CublasLt, workspace_bytes
 from euler_ir.backends.cuda.limits import limits_of
 from euler_ir.errors import ExecutionError
 
@@ -47,6 +49,10 @@ class EmulatedDevice(Device):
         self._streams: list[_Stream] = []
         self._starts: list[int] = []  # of what is allocated, sorted
         self._sizes: dict[int, int] = {}
+
+    @functools.cached_property
+    def cublaslt(self) -> CublasLt:
+        return CublasLt(cublaslt.load(), workspace_bytes(self.architecture))
 
     def memory(self) -> tuple[int, int]:
         return self._memory_bytes - sum(self._sizes.values()), self._memory_bytes
