@@ -15,8 +15,6 @@ from euler_ir.backends.cuda.gemm.cublaslt import CublasLt
 from euler_ir.backends.cuda.limits import THREADS_OF_BLOCK
 from euler_ir.errors import ExecutionError
 
-ALIGNMENT = 256
-"""Every allocation begins at a multiple of this many bytes."""
 MOST_BLOCKS = 2**31 - 1
 """Along x, which is the only direction in which blocks are counted here."""
 
@@ -46,7 +44,10 @@ class Device(ABC):
 
     @abstractmethod
     def allocate(self, nbytes: int) -> int:
-        """The address of ``nbytes`` bytes (1 or more) of any content. Raises MemoryError when the device lacks them."""
+        """The address of ``nbytes`` bytes (1 or more) of any content: a multiple of 16, and on a GPU of 256.
+
+        Raises MemoryError when the device lacks them.
+        """
 
     @abstractmethod
     def free(self, address: int) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
 
 import numpy as np
 
-from euler_ir.backends.cuda.device import ALIGNMENT
 from euler_ir.plan.plan import Plan
+
+ALIGNMENT = 256
+"""Bytes: each buffer begins where an allocation of CUDA could, at which libraries are fastest."""
 
 
 class Layout:

@@ -6,7 +6,6 @@ that is missing therefore lets work run too early or too late, which a GPU would
 
 from __future__ import annotations
 
-import bisect
 import ctypes
 import functools
 import random
@@ -20,7 +19,8 @@ import numpy as np
 
 from euler_ir.backends.cuda.calls import Source
 from euler_ir.backends.cuda.device import Device, Event, Graph, Module, Stream, check_launch
-from euler_ir.backends.cuda.emulator import build, cublaslt
+from euler_ir.backends.cuda.emulator import build, cublaslt, memory
+from euler_ir.backends.cuda.emulator.module import Module as EmulatedModule
 from euler_ir.backends.cuda.gemm.cublaslt import CublasLt, workspace_bytes
 from euler_ir.backends.cuda.limits import limits_of
 from euler_ir.errors import ExecutionError
@@ -47,7 +47,6 @@ class EmulatedDevice(Device):
         self._random = random.Random(seed)
         self._lock = threading.RLock()
         self._streams: list[_Stream] = []
-        self._starts: list[int] = []  # of what is allocated, sorted
         self._sizes: dict[int, int] = {}
 
     @functools.cached_property
@@ -62,20 +61,14 @@ class EmulatedDevice(Device):
         free, _ = self.memory()
         if nbytes > free:
             raise MemoryError(f"{nbytes} bytes were asked for, and {free} are free")
-        address = build.allocate(nbytes)
-        with self._lock:
-            bisect.insort(self._starts, address)
-            self._sizes[address] = nbytes
+        address = memory.allocate(nbytes)
+        self._sizes[address] = nbytes
         return address
 
     def free(self, address: int) -> None:
         self._expect_no_capture("frees memory")
-        with self._lock:
-            if address not in self._sizes:
-                raise ExecutionError(f"0x{address:x} is freed, and nothing is allocated there")
-            self._starts.remove(address)
-            del self._sizes[address]
-        build.free(address)
+        memory.free(address)
+        del self._sizes[address]
 
     def staging(self, nbytes: int) -> np.ndarray:
         return np.zeros(nbytes, np.uint8)
@@ -95,14 +88,6 @@ class EmulatedDevice(Device):
     def synchronize(self) -> None:
         self._expect_no_capture("waits")
         self._work_until(lambda: not any(stream.queue for stream in self._streams))
-
-    def expect_memory(self, address: int, nbytes: int) -> None:
-        """Raise ExecutionError unless all of ``nbytes`` bytes at ``address`` are allocated, and together."""
-        with self._lock:
-            place = bisect.bisect_right(self._starts, address) - 1
-            start = self._starts[place] if place >= 0 else 0
-            if place < 0 or address + nbytes > start + self._sizes[start]:
-                raise ExecutionError(f"{nbytes} bytes at 0x{address:x} are not allocated: they were freed, or never were")
 
     def _expect_no_capture(self, what: str) -> None:
         if any(stream.captured is not None for stream in self._streams):
@@ -137,7 +122,7 @@ class _Work:
 @dataclass(frozen=True)
 class _Module(Module):
     source: Source
-    code: build.Module
+    code: EmulatedModule
 
 
 @dataclass(frozen=True)
@@ -198,7 +183,7 @@ class _Stream(Stream):
 
     def fill(self, target: int, nbytes: int, byte: int) -> None:
         def run() -> None:
-            self._device.expect_memory(target, nbytes)
+            memory.check_range(target, nbytes)
             ctypes.memset(target, byte, nbytes)
 
         if not 0 <= byte <= 255:
@@ -212,7 +197,8 @@ class _Stream(Stream):
         arguments = tuple(arguments)
 
         def run() -> None:
-            module.code.launch(kernel, blocks, threads, shared_bytes, arguments, order=self._device.order)
+            device = self._device
+            module.code.launch(kernel, blocks, threads, shared_bytes, arguments, device.order, device.architecture)
 
         self._enqueue(run)
 
@@ -252,14 +238,14 @@ class _Stream(Stream):
 
         def run(keep: object = keep) -> None:
             for address in on_device:
-                self._device.expect_memory(address, nbytes)
+                memory.check_range(address, nbytes)
             ctypes.memmove(target, source, nbytes)
 
         self._enqueue(run, *((address, nbytes) for address in on_device))
 
-    def _enqueue(self, run: Callable[[], None], *memory: tuple[int, int]) -> None:
-        for address, nbytes in memory:
-            self._device.expect_memory(address, nbytes)
+    def _enqueue(self, run: Callable[[], None], *ranges: tuple[int, int]) -> None:
+        for address, nbytes in ranges:
+            memory.check_range(address, nbytes)
         (self.queue if self.captured is None else self.captured).append(_Work(run))
 
     def _expect_no_own_capture(self, what: str) -> None:
