@@ -51,6 +51,23 @@ def version() -> tuple[int, int]:
     return major.value, minor.value
 
 
+def target_for(major: int, minor: int) -> str:
+    """What to compile for where a GPU has compute capability ``major``.``minor``: itself, such as 'sm_90', or if it is
+    newer than NVRTC the newest that it can run, as PTX, such as 'compute_90', which the driver compiles.
+    """
+    count = ctypes.c_int()
+    _check(library().nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+    known = (ctypes.c_int * count.value)()
+    _check(library().nvrtcGetSupportedArchs(known))
+    wanted = 10 * major + minor
+    if wanted in known:
+        return f"sm_{wanted}"
+    older = [each for each in known if each < wanted]
+    if not older:
+        raise LoweringError(f"NVRTC of CUDA {'.'.join(map(str, version()))} knows no GPU as old as sm_{wanted}")
+    return f"compute_{max(older)}"
+
+
 def compile_cuda(source: str, architecture: str, name: str = "kernels.cu") -> Compiled:
     """``source`` for ``architecture``, such as 'sm_90'. Raises LoweringError with NVRTC's messages."""
     nvrtc, program = library(), ctypes.c_void_p()
