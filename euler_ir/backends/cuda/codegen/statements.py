@@ -54,7 +54,7 @@ class Accumulator:
         self.name = code.names.of("scalar", reduction.result)
         if self._is_long:
             code.needs.add("reduce.cuh")
-            code.line(f"eir::Sum<{register_type(self.dtype)}> {self.name}_sum;")
+            code.line(f"eir::LongSum<{register_type(self.dtype)}> {self.name}_sum;")
         else:
             code.line(f"{register_type(self.dtype)} {self.name} = {identity(reduction)};")
 
@@ -80,7 +80,7 @@ class Statements(Writer):
 
     def __init__(self, nest: Nest) -> None:
         super().__init__(depth=1)
-        self.names = Names("task", "faults", "shared", "lane", "present")
+        self.names = Names("task", "faults", "shared", "element", "present", "step")
         self.values: dict[str, str] = {}
         self.dtypes: dict[str, DType] = {}
         self.needs: set[str] = set()
