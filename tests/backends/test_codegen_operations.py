@@ -1,11 +1,24 @@
 """Every operation on every dtype in generated code against its meaning in numpy, with the values that go wrong."""
 
-import itertools
-
-import ml_dtypes
 import numpy as np
 import pytest
 from native_nests import run_native
+from operations import (
+    BINARY,
+    BINARY_FLOAT,
+    BINARY_NUMBER,
+    COMPARISONS,
+    FLOATS,
+    INTEGERS,
+    UNARY,
+    UNARY_FLOAT,
+    assert_close,
+    float_values,
+    is_nan,
+    meaning,
+    pairs_of,
+    values_of,
+)
 
 from euler_ir.dtypes import DTYPES, bf16, bool_, f16, f32, f64, i32, i64, u8
 from euler_ir.errors import LoweringError
@@ -14,23 +27,11 @@ from euler_ir.loops.kernel import Buffer, Compute, IndexValue, Load, Nest, Store
 from euler_ir.ops import OPS
 from euler_ir.ops.random import uniform_array
 
-FLOATS = [f16, bf16, f32, f64]
-INTEGERS = [dtype for dtype in DTYPES.values() if dtype.is_integer]
-
 # The largest distance from numpy's result, in units in the last place; numpy's own error included.
 ULP = {
     "exp": 2, "log": 2, "sin": 3, "cos": 3, "tanh": 3, "erf": 2, "erfc": 3, "normal_cdf": 5,
     "normal_pdf": 3, "normal_cdf_tanh": 4, "sigmoid": 3, "rsqrt": 1, "power": 2,
 }  # fmt: skip
-UNARY_FLOAT = [
-    "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "erfc", "normal_cdf", "normal_pdf", "normal_cdf_tanh",
-    "sigmoid", "floor",
-]  # fmt: skip
-UNARY = ["negative", "absolute", "sign", "stop_gradient"]
-BINARY_FLOAT = ["divide", "power"]
-BINARY_NUMBER = ["subtract", "floor_divide", "remainder"]
-BINARY = ["add", "multiply", "maximum", "minimum", "equal", "not_equal", "less", "less_equal"]
-COMPARISONS = ["equal", "not_equal", "less", "less_equal"]
 
 
 def run_operation(operation, dtype, arrays, dtypes, vector=True):
@@ -43,64 +44,6 @@ def run_operation(operation, dtype, arrays, dtypes, vector=True):
     body = (*loads, compute, Store("y", Index.of(v), "r"))
     (result,), _ = run_native(Nest((*buffers, Buffer("y", dtype, size, "output")), (v,), body, vector), *arrays)
     return result
-
-
-def meaning(operation, arrays, dtype):
-    with np.errstate(all="ignore"):
-        return OPS[operation].evaluate({"dtype": dtype}, *arrays)
-
-
-def float_values(dtype):
-    """Special values, denormals and powers of two around them, and numbers of every size."""
-    info = ml_dtypes.finfo(dtype.numpy)
-    special = [0.0, 1.0, 2.0, 0.5, 3.0, 7.5, float(info.max), float(info.tiny), float(info.smallest_subnormal), np.inf]
-    generator = np.random.default_rng(1)
-    spread = generator.standard_normal(60) * 10.0 ** generator.uniform(-4, 2, 60)
-    values = np.array([*special, *(-value for value in special), np.nan, *spread])
-    with np.errstate(all="ignore"):
-        return values.astype(dtype.numpy)
-
-
-def values_of(dtype):
-    if dtype.is_float:
-        return float_values(dtype)
-    if dtype == bool_:
-        return np.array([False, True])
-    info = np.iinfo(dtype.numpy)
-    values = [0, 1, 2, 3, 7, 100, info.max, info.max - 1, info.min, info.min + 1]
-    return np.array(values + ([-1, -2, -3, -7, -100] if info.min else [128, 255]), dtype.numpy)
-
-
-def pairs_of(dtype):
-    left, right = zip(*itertools.product(values_of(dtype), repeat=2))
-    return np.array(left, dtype.numpy), np.array(right, dtype.numpy)
-
-
-def ordinals(array):
-    """Floats as integers that count them: neighbours differ by 1, both zeros are 0."""
-    bits = array.view(np.dtype(f"i{array.itemsize}")).astype(np.int64)
-    lowest = np.int64(-(2 ** (8 * array.itemsize - 1)))
-    return np.where(bits < 0, lowest - bits, bits)
-
-
-def is_nan(array):
-    """isnan without a warning for signalling NaNs."""
-    with np.errstate(invalid="ignore"):
-        return np.isnan(array)
-
-
-def assert_close(ours, theirs, ulp):
-    assert ours.dtype == theirs.dtype
-    if ours.dtype.kind in "iub":
-        np.testing.assert_array_equal(ours, theirs)
-        return
-    nan = is_nan(theirs)
-    np.testing.assert_array_equal(is_nan(ours), nan)
-    distance = np.abs(ordinals(ours[~nan]) - ordinals(theirs[~nan]))
-    assert np.max(distance, initial=0) <= ulp
-    if ulp == 0:
-        is_zero = ~nan & (ordinals(theirs) == 0)
-        np.testing.assert_array_equal(np.signbit(ours[is_zero]), np.signbit(theirs[is_zero]))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

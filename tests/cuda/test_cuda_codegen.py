@@ -42,7 +42,7 @@ def test_neighbours_are_loaded_together():
 def test_nests_of_one_structure_share_a_function():
     few, many = launches(*[copy(1024)] * 3), launches(*[copy(1024)] * 100, copy(512))
     assert len(few) == len(many) == 1
-    assert few[0].source.text.count("static __device__ __noinline__ void nest_") == 1
+    assert few[0].source.text.count("static __device__ void nest_") == 1
     assert few[0].blocks == 3 and len(few[0].arguments) == 6
     assert many[0].source.text.count("void nest_") == 2 and many[0].blocks == 101
     (table,) = many[0].arguments

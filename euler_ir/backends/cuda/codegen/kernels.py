@@ -1,8 +1,8 @@
 """Kernels: the nests of a step side by side in one launch, each with blocks of its own.
 
-Nests that differ in nothing but where their buffers are share a function. The text depends on the nests and on where
-in the user's model they come from, so equal steps of different layers share a kernel. Kernels of one name differ in
-nothing but comments.
+Nests that differ in nothing but where their buffers are share a function. The text depends on the nests and the names
+of their operators, so equal steps of different layers share a kernel. Kernels of one name differ in nothing but
+comments.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import hashlib
 from dataclasses import dataclass
-from pathlib import Path
 
 from euler_ir.backends.cuda.calls import BufferPointer, Calls, FaultPointer, Launch, Pointer, ScratchPointer, Source, Table
 from euler_ir.backends.cuda.codegen.indexing import counter_type
@@ -32,12 +31,16 @@ _SCRATCH_ALIGNMENT = 256
 
 @dataclass(frozen=True)
 class _Part:
-    """One nest of a kernel in one of its stages, with what its pointers point to; ``title`` is for readers."""
+    """One nest of a kernel in one of its stages, with what its pointers point to."""
 
     stage: Stage
     pointers: tuple[Pointer, ...]
-    title: str
     origin: Origin
+
+    @property
+    def title(self) -> str:
+        """What it computes, for readers: of equal nests of several layers the same."""
+        return ", ".join(self.origin.operators) or self.origin.name
 
 
 def kernel_calls(step: KernelStep) -> Calls:
@@ -70,13 +73,7 @@ def _part(step: KernelStep, number: int, stage: Stage, scratch_begin: int) -> _P
             pointers.append(BufferPointer(step.arguments[number][parameter.argument]))
     if stage.reports_faults:
         pointers.append(FaultPointer(step.faults[number]))
-    return _Part(stage, tuple(pointers), _title(step.origins[number]), step.origins[number])
-
-
-def _title(origin: Origin) -> str:
-    """What the nest computes, and the lines of the user's model that say so."""
-    lines = [f"\n// {Path(place.file).name}:{place.line} in {place.function}" for place in origin.locations[:3]]
-    return (", ".join(origin.operators) or origin.name) + "".join(lines)
+    return _Part(stage, tuple(pointers), step.origins[number])
 
 
 def _launch(name: str, parts: list[_Part]) -> Launch:
@@ -130,10 +127,8 @@ class _Kernel(Writer):
         parameters = [f"{counter_type(stage.tasks)} task"]
         parameters += [f"{kind} {name}" for kind, name in _pointers(stage)]
         parameters += ["unsigned char* shared"] if stage.shared_bytes else []
-        is_called_once = self._in_table or self._stages.count(stage) == 1
-        inlining = "__forceinline__" if is_called_once else "__noinline__"
         self.comment(self._titles[stage])
-        self.list(f"static __device__ {inlining} void {self._functions[stage]}(", parameters, ") {")
+        self.list(f"static __device__ void {self._functions[stage]}(", parameters, ") {")
         self.lines.extend(stage.body)
         self.line("}")
         self.line("")

@@ -1,0 +1,172 @@
+"""Whole nests as generated CUDA in the emulator: in three orders of threads, contracted or not, they are the
+interpreter's, and the order changes no bit.
+"""
+
+import nests
+import numpy as np
+from nest_launches import check, emulate, outputs, random_run, run_of
+
+from euler_ir.backends.cuda.codegen import kernels
+from euler_ir.dtypes import bf16, bool_, f16, f32, f64, i8, i32, i64, u8
+from euler_ir.index import Axis, Bound, Dynamic, Index
+from euler_ir.loops.kernel import (
+    Buffer,
+    CheckIndex,
+    Load,
+    Loop,
+    Nest,
+    Reduction,
+    Store,
+)
+
+SHAPES = [(1, 1), (3, 5), (2, 16), (5, 64), (4, 77), (2, 1100), (300, 12), (300, 36), (2, 5000)]
+
+
+def test_nests_as_the_lowering_makes_them():
+    runs = []
+    for rows_, columns in SHAPES:
+        made = [nests.softmax(rows_, columns), nests.column_sum(rows_, columns), nests.column_sum(columns, rows_)]
+        made += [nests.layer_norm(rows_, columns)] * (columns > 1)
+        runs += [random_run(nest) for nest in made]
+    check(runs, relative=3e-6)
+
+
+def test_scans_and_movement():
+    runs = [random_run(nests.scan(rows_, columns)) for rows_, columns in SHAPES]
+    check(runs, relative=3e-5)
+    check([random_run(nests.pad(rows_, columns, 3)) for rows_, columns in SHAPES])
+
+
+def test_gather_scatter_and_write():
+    runs = [random_run(nest(9, 5, width)) for width in (1, 3, 16, 50, 130) for nest in (nests.gather, nests.scatter_add)]
+    check([*runs, random_run(nests.write_rows(2, 5, 7), high=3)], relative=1e-6)
+
+
+def test_an_index_out_of_range_is_reported_and_read_as_0():
+    runs = []
+    for row, bad in ((0, -1), (3, 5), (8, 2**40)):
+        run = random_run(nests.gather(9, 5, 20))
+        run.arrays[0][row] = bad
+        runs.append(run)
+    check(runs)
+    assert [run.fault for run in runs] == [7, 7, 7]
+
+
+def test_vectors_of_dynamic_indices_under_conditions():
+    n, size = 37, 11
+    t = Axis("t", n)
+    outside = (Bound(Index.of(t), 2, n),)
+    nest = Nest(
+        (Buffer("rows", i64, n, "input"), Buffer("table", f32, size, "input"), Buffer("y", f32, n, "output")),
+        (t,),
+        (
+            Load("number", i64, "rows", Index.of(t)),
+            CheckIndex("row", "number", size, 4, outside),
+            Load("v", f32, "table", Index.of(Dynamic("row", size)), outside),
+            Store("y", Index.of(t), "v"),
+        ),
+        vector=True,
+    )
+    runs = [random_run(nest, high=size), random_run(nest, high=size)]
+    runs[0].arrays[0][0] = 99
+    runs[1].arrays[0][n - 1] = 99
+    check(runs)
+    assert [run.fault for run in runs] == [0, 4]
+
+
+# -- reductions --------------------------------------------------------------------------------------------------------
+
+
+def reduction(combine, dtype, extents, rows=1):
+    """Of each of ``rows`` rows of all ``extents``."""
+    r, axes = Axis("r", rows), tuple(Axis(f"k{number}", extent) for number, extent in enumerate(extents))
+    size = int(np.prod(extents))
+    index = nests.at(r, *axes)
+    loop = Loop(axes, (Load("v", dtype, "x", index),), True, (Reduction("total", dtype, combine, "v"),))
+    buffers = (Buffer("x", dtype, rows * size, "input"), Buffer("y", dtype, rows, "output"))
+    return Nest(buffers, (r,), (loop, Store("y", Index.of(r), "total")))
+
+
+COMBINES = ("sum", "prod", "max", "min")
+
+
+def test_reductions_of_every_dtype():
+    """By parts of warps, warps, blocks, over several axes, and over none."""
+    runs = [
+        random_run(reduction(combine, dtype, extents, rows_), seed=number)
+        for dtype in (f32, f64, i8, u8, i32, i64, bool_)
+        for combine in COMBINES
+        for number, (extents, rows_) in enumerate([((1,), 3), ((6,), 70), ((40,), 300), ((7, 30), 5), ((3000,), 2)])
+    ]
+    check(runs, relative=1e-5, contract=(True,))
+    empty = [random_run(reduction(combine, dtype, (0,), 3)) for dtype in (f32, i8, bool_) for combine in COMBINES]
+    check(empty, contract=(True,))
+
+
+def test_nan_and_infinities_reach_the_end_of_a_reduction():
+    runs = []
+    for extent, rows_ in ((6, 70), (40, 300), (3000, 2)):
+        for combine in COMBINES:
+            for special in (np.nan, np.inf, -np.inf):
+                run = random_run(reduction(combine, f32, (extent,), rows_))
+                run.arrays[0].reshape(rows_, extent)[:, extent // 2] = special
+                runs.append(run)
+    check(runs, relative=1e-5, contract=(True,))
+
+
+def test_long_sums_stay_accurate():
+    """A million equal numbers, which rounding always carries away in one direction; against their exact sum."""
+    extent, each = 1_000_000, np.float32(0.1)
+    columns = nests.column_sum(100_000, 20)
+    runs = [run_of(reduction("sum", f32, (extent,)), np.full(extent, each)), run_of(columns, np.full(2_000_000, each))]
+    emulate(runs)
+    for run, count in zip(runs, (extent, 100_000)):
+        assert np.max(np.abs(outputs(run)[0].astype(np.float64) / (count * float(each)) - 1)) < 1.2e-7
+
+
+# -- edges -------------------------------------------------------------------------------------------------------------
+
+
+def copied(size, dtype, offset=0, extents=None):
+    """``size`` elements, from ``offset`` on."""
+    axes = (Axis("v", size),) if extents is None else tuple(Axis(f"a{n}", extent) for n, extent in enumerate(extents))
+    buffers = (Buffer("x", dtype, size + offset, "input"), Buffer("y", dtype, size, "output"))
+    body = (Load("a", dtype, "x", nests.at(*axes) + offset), Store("y", nests.at(*axes), "a"))
+    return Nest(buffers, axes, body, vector=bool(axes))
+
+
+def test_vectors_end_with_their_buffer():
+    """Full vectors and those that are not, of every width; a guard page follows each buffer."""
+    runs = [
+        random_run(copied(size, dtype, offset), high=100)
+        for size in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33, 1025)
+        for dtype in (f32, bf16, i8, f64)
+        for offset in (0, 1)
+    ]
+    runs += [random_run(copied(30, f32, 0, (1, 5, 6))), random_run(copied(64, f16, 0, (2, 4, 8)))]
+    check(runs, contract=(True,))
+
+
+def test_nests_without_axes_or_points():
+    zero = copied(1, f32, 0, ())
+    nothing = reduction("sum", f32, (4,), 0)
+    runs = [random_run(zero), random_run(nothing), random_run(copied(5, f32))]
+    check(runs)
+    assert outputs(runs[1])[0].size == 0
+
+
+def test_more_tasks_than_blocks(monkeypatch):
+    monkeypatch.setattr(kernels, "MOST_BLOCKS", 2)
+    kernels._source.cache_clear()
+    runs = [random_run(copied(7000, f32)), random_run(reduction("sum", f32, (40,), 300)), random_run(nests.scan(1000, 5))]
+    runs += [random_run(nests.layer_norm(7, 3000))]
+    check(runs, relative=1e-5, contract=(True,))
+    kernels._source.cache_clear()
+
+
+def test_a_table_of_pointers():
+    """More nests than there can be arguments, of two structures in turn, each with its own faults."""
+    runs = [random_run(nests.gather(9, 5, 20 + number % 2), seed=number) for number in range(40)]
+    runs[17].arrays[0][3] = -1
+    check(runs, contract=(True,))
+    assert [number for number, run in enumerate(runs) if run.fault] == [17]
