@@ -14,6 +14,14 @@ from euler_ir.errors import LoweringError
 
 _PROCESSES = 2
 
+# The checks call the runtime, which says what thread it was; GCC's own library for them is not linked. Names are seen in
+# one library alone: different sources may have kernels, and static variables of templates, of the same name.
+_CHECKS = "alignment,bounds,signed-integer-overflow,shift-exponent,integer-divide-by-zero,unreachable,return"
+_OPTIONS = (
+    *("-DEIR_EMULATOR", "-O2", "-g1", "-w", f"-fsanitize={_CHECKS}", "-nodefaultlibs", "-lm", "-lc"),
+    *("-fvisibility=hidden", "-fno-gnu-unique"),
+)
+
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _BOUNDS = re.compile(r"__(?:launch_bounds|maxnreg|cluster_dims)__\s*\((?:[^()]|\([^()]*\))*\)")
 _KERNEL = re.compile(r"(?P<template>template\s*<[^;{}()]*>\s*)?[^;{}>]*?\b__global__\b[^;{}()]*?(?P<name>\w+)\s*\(")
@@ -48,8 +56,7 @@ def _unit(source: Source | str, kernels: Sequence[str] | None) -> tuple[str, str
     table = "".join(f'    EMULATED_KERNEL("{kernel}", {kernel}),\n' for kernel in kernels)
     return name, (
         f'#include "cuda_emulator.h"\n#line 1 "{name}"\n{_with_dynamic_arrays(text)}\n#line 1 "the table of kernels"\n'
-        "namespace { __shared__ char last_shared; void* shared_variable() { return &last_shared; } }\n"
-        f'extern "C" const cuda_emulator::Kernel cuda_emulator_kernels[] = {{\n{table}    {{}}}};\n'
+        f"EMULATED_KERNELS = {{\n{table}    {{}}}};\n"
     )
 
 
@@ -73,5 +80,5 @@ def _with_dynamic_arrays(text: str) -> str:
 
 @functools.cache
 def _module(name: str, text: str, contract: bool) -> Module:
-    options = ("-DEIR_EMULATOR", "-w", f"-ffp-contract={'fast' if contract else 'off'}")
-    return Module(name, toolchain.load(toolchain.library(name, text, options)))
+    content = toolchain.library(name, text, (*_OPTIONS, f"-ffp-contract={'fast' if contract else 'off'}"))
+    return Module(name, text, content)

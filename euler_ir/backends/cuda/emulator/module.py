@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from euler_ir.backends.cuda.emulator import memory
+from euler_ir.backends.cuda.emulator import memory, toolchain
 from euler_ir.backends.cuda.emulator.toolchain import runtime
 from euler_ir.backends.cuda.limits import THREADS_OF_BLOCK, limits_of
 from euler_ir.errors import ExecutionError, did_you_mean
@@ -48,11 +48,21 @@ class _Launch(ctypes.Structure):
     ]
 
 
+class _FaultPlace(ctypes.Structure):
+    """FaultPlace of runtime/launch.cpp."""
+
+    _fields_ = [("line", ctypes.c_int), ("library", ctypes.c_void_p), ("instruction", ctypes.c_void_p)]
+
+
 class Module:
     """The kernels of one source. It stays loaded as long as the process lives."""
 
-    def __init__(self, name: str, library: ctypes.CDLL) -> None:
+    def __init__(self, name: str, text: str, content: bytes) -> None:
+        """``content`` is the library that g++ made of ``text``, in which the source is called ``name``."""
         self.name = name
+        self._text = text
+        self._content = content
+        library = toolchain.load(content)
         self._kernels: dict[str, _Kernel] = {}
         table = ctypes.cast(library.cuda_emulator_kernels, ctypes.POINTER(_Kernel))
         place = 0
@@ -102,9 +112,22 @@ class Module:
             ctypes.pointer(entry), pointers, grid, block, shared_bytes, limit, *_order(order), block_seconds
         )
         message = ctypes.create_string_buffer(4096)
-        if not runtime().cuda_emulator_launch(ctypes.byref(launch), message, ctypes.c_size_t(len(message))):
+        place = _FaultPlace()
+        if not runtime().cuda_emulator_launch(
+            ctypes.byref(launch), message, ctypes.c_size_t(len(message)), ctypes.byref(place)
+        ):
             first, *details = message.value.decode(errors="replace").split("\n")
-            raise ExecutionError(first, details=tuple(details))
+            raise ExecutionError(first, details=(*self._lines(place), *details))
+
+    def _lines(self, place: _FaultPlace) -> list[str]:
+        """The lines of the source that a fault is on, innermost first, for people."""
+        lines = [place.line] if place.line else []
+        if place.instruction and place.library:
+            found = toolchain.source_lines(self._content, place.instruction - place.library)
+            lines = [line for file, line in found if f"/{file}".endswith(f"/{self.name}")]
+        start = self._text.index(f'#line 1 "{self.name}"\n')
+        source = self._text[start:].split("\n")
+        return [f"{self.name}:{line}: {source[line].strip()}" for line in lines if line < len(source)]
 
     def _entry(self, kernel: str) -> _Kernel:
         if kernel not in self._kernels:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
@@ -18,7 +19,7 @@ INCLUDE = FOLDER / "include"
 
 # Multiply-adds are contracted only where the processor has one; f16 is converted in one instruction.
 _PROCESSOR_OPTIONS = {"avx2": "-mavx2", "fma": "-mfma", "f16c": "-mf16c"}
-_OPTIONS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math")
+_OPTIONS = ("-std=c++17", "-fPIC", "-shared", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math")
 
 
 @functools.cache
@@ -81,11 +82,27 @@ def load(content: bytes, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
         return ctypes.CDLL(file.name, mode)
 
 
+def source_lines(library: bytes, offset: int) -> list[tuple[str, int]]:
+    """The file and line of an instruction of ``library``, then those that the functions it is inlined in are called from.
+
+    Nothing where it cannot be found out.
+    """
+    tool = shutil.which("addr2line")
+    if tool is None:
+        return []
+    with tempfile.NamedTemporaryFile(prefix="euler_ir_", suffix=".so") as file:
+        file.write(library)
+        file.flush()
+        run = subprocess.run([tool, "-i", "-e", file.name, hex(offset)], capture_output=True, text=True)
+    found = (re.fullmatch(r"(.*):(\d+)(?: .*)?", line) for line in run.stdout.splitlines())
+    return [(match[1], int(match[2])) for match in found if match]
+
+
 @functools.cache
 def runtime() -> ctypes.CDLL:
     """The emulator's runtime, whose symbols the libraries of kernels use."""
     sources = sorted((FOLDER / "runtime").glob("*.cpp"))
-    loaded = load(library("the emulator's runtime", sources, ()), ctypes.RTLD_GLOBAL)
+    loaded = load(library("the emulator's runtime", sources, ("-O3", "-ffp-contract=off")), ctypes.RTLD_GLOBAL)
     loaded.cuda_emulator_allocate.restype = ctypes.c_void_p
     loaded.cuda_emulator_allocate.argtypes = (ctypes.c_size_t, ctypes.c_size_t, ctypes.c_bool, ctypes.c_char_p)
     loaded.cuda_emulator_free.restype = ctypes.c_bool

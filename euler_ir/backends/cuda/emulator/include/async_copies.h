@@ -6,8 +6,8 @@
 namespace eir {
 
 // Zeros, when not valid: then nothing is read. Both addresses are multiples of 16.
-inline void cp_async_16(void* shared, const void* global, bool valid) {
-    cuda_emulator::begin_copy(shared, global, 16, valid);
+inline void cp_async_16(void* shared, const void* global, bool valid, int line = __builtin_LINE()) {
+    cuda_emulator::begin_copy(shared, global, 16, valid, line);
 }
 
 inline void cp_async_commit() { cuda_emulator::commit_copies(); }

@@ -1,17 +1,10 @@
 // Atomic operations. They order nothing else, as on a GPU: all are relaxed.
 #pragma once
 
+#include "bits.h"
 #include "language.h"
 
 namespace cuda_emulator {
-
-template <typename T, typename From>
-inline T bits_as(From value) {
-    static_assert(sizeof(T) == sizeof value);
-    T result;
-    __builtin_memcpy(&result, &value, sizeof result);
-    return result;
-}
 
 template <size_t bytes>
 struct WordOf;
@@ -24,9 +17,9 @@ struct WordOf<8> { using Type = unsigned long long; };
 
 // Puts `update(old)` in place of the old value, and returns the old one.
 template <typename T, typename Update>
-inline T atomically(T* address, Update update) {
+inline T atomically(T* address, Update update, int line) {
     using Word = typename WordOf<sizeof(T)>::Type;
-    if (uintptr_t(address) % sizeof(T)) fail("an atomic operation on %p, not a multiple of %zu", (void*)address, sizeof(T));
+    if (uintptr_t(address) % sizeof(T)) fail(line, "an atomic operation at %p, not a multiple of %zu", address, sizeof(T));
     Word* word = reinterpret_cast<Word*>(address);
     Word old = __atomic_load_n(word, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n(word, &old, bits_as<Word>(T(update(bits_as<T>(old)))), false, __ATOMIC_RELAXED,
@@ -46,8 +39,8 @@ using same = typename Same<T>::Type;  // of this parameter nothing is deduced
 
 #define EMULATED_ATOMIC(name, result)                                            \
     template <typename T>                                                        \
-    inline T name(T* address, cuda_emulator::same<T> value) {                    \
-        return cuda_emulator::atomically(address, [=](T old) { return result; }); \
+    inline T name(T* address, cuda_emulator::same<T> value, int line = __builtin_LINE()) {   \
+        return cuda_emulator::atomically(address, [=](T old) { return T(result); }, line);     \
     }
 
 EMULATED_ATOMIC(atomicAdd, old + value)
@@ -64,6 +57,7 @@ EMULATED_ATOMIC(atomicDec, old == 0 || old > value ? value : old - 1)
 #undef EMULATED_ATOMIC
 
 template <typename T>
-inline T atomicCAS(T* address, cuda_emulator::same<T> compare, cuda_emulator::same<T> value) {
-    return cuda_emulator::atomically(address, [=](T old) { return old == compare ? value : old; });
+inline T atomicCAS(T* address, cuda_emulator::same<T> compare, cuda_emulator::same<T> value,
+                   int line = __builtin_LINE()) {
+    return cuda_emulator::atomically(address, [=](T old) { return old == compare ? value : old; }, line);
 }

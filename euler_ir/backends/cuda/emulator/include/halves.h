@@ -1,7 +1,9 @@
 // bf16 and f16: stored as 16 bits, computed with as f32.
 #pragma once
 
-#include "atomics.h"
+#include <math.h>
+
+#include "bits.h"
 #include "vector_types.h"
 
 namespace eir {

@@ -37,6 +37,14 @@ Signature<Arguments...> signature_of(void (*)(Arguments...));
 
 }  // namespace cuda_emulator
 
+// A table of kernels, which ends with {}.
+#define EMULATED_KERNELS                                                   \
+    namespace {                                                            \
+    __shared__ char any_shared_variable;                                   \
+    void* shared_variable() { return &any_shared_variable; }               \
+    }                                                                      \
+    extern "C" __attribute__((visibility("default"))) const cuda_emulator::Kernel cuda_emulator_kernels[]
+
 #define EMULATED_KERNEL(name, ...)                                                                          \
     cuda_emulator::Kernel {                                                                                 \
         name, decltype(cuda_emulator::signature_of(__VA_ARGS__))::template call<__VA_ARGS__>,                \

@@ -10,6 +10,7 @@
 #define __managed__
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
@@ -56,12 +57,11 @@ struct SharedArray {
 // `EIR_DYNAMIC_SHARED(memory);` is `extern __shared__ unsigned char memory[];`, aligned to 16 bytes.
 #define EIR_DYNAMIC_SHARED(name) unsigned char* const name = cuda_emulator::dynamic_shared
 
-[[noreturn]] inline void __trap() { cuda_emulator::fail("__trap() was called"); }
+[[noreturn]] inline void __trap(int line = __builtin_LINE()) { cuda_emulator::fail(line, "it calls __trap()"); }
 
 #undef assert
-#define assert(condition)                                                                          \
-    ((condition) ? (void)0                                                                         \
-                 : cuda_emulator::fail("line %d: the assertion `%s` does not hold", __LINE__, #condition))
+#define assert(condition) \
+    ((condition) ? (void)0 : cuda_emulator::fail(__LINE__, "the assertion `%s` does not hold", #condition))
 
 // Other threads see this thread's writes at once: there is nothing to wait for.
 inline void __threadfence_block() {}

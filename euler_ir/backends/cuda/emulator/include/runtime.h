@@ -23,8 +23,9 @@ constexpr unsigned char POISON = 0xff;  // these bytes are NaN as bf16, f16, f32
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
-// Ends the launch with a fault of the thread that runs; the message is made as printf makes it.
-[[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
+// Ends the launch with a fault of the thread that runs, on a line of the source, or 0 where that is not known. The message
+// is made as printf makes it.
+[[noreturn]] void fail(int line, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
 // -- warps and blocks ------------------------------------------------------------------------------------------------
 
@@ -36,6 +37,10 @@ struct Request {
     int line;
     void (*execute)(Request* const* lanes, unsigned mask);
     bool of_live_lanes = false;  // lanes of the mask that are not there or have finished need not come
+
+    // Kept by `meet`: the first request that came of those that are executed together, and in it the lanes that have come.
+    Request* first = nullptr;
+    unsigned arrived = 0;
 };
 
 // Waits until all lanes of the mask have come with the same operation and mask, and it is executed.
@@ -55,6 +60,25 @@ BarrierResult barrier(const char* operation, bool predicate, int line);
 // Lets the other threads of the block run.
 void yield();
 
+// -- matrices ---------------------------------------------------------------------------------------------------------
+
+struct LoadMatrices : Request {
+    int matrices;
+    bool transposed;
+    unsigned short row[8];  // of matrix lane / 8, row lane % 8
+    unsigned* registers;
+};
+
+struct MultiplyAdd : Request {
+    const unsigned* a;
+    const unsigned* b;
+    float* d;
+};
+
+void execute_load_matrices(Request* const* lanes, unsigned mask);
+void execute_multiply_add_bf16(Request* const* lanes, unsigned mask);
+void execute_multiply_add_f16(Request* const* lanes, unsigned mask);
+
 // -- shared memory ---------------------------------------------------------------------------------------------------
 
 // Where the launch's dynamic shared memory begins. Its end, rounded up to 16 bytes, lies before a page that faults.
@@ -72,10 +96,9 @@ bool is_shared(const void* address, size_t bytes);
 // -- asynchronous copies ---------------------------------------------------------------------------------------------
 
 // The copy lands when the thread that runs waits for its group. Until then the target holds poison.
-void begin_copy(void* shared, const void* global, unsigned bytes, bool valid);
+void begin_copy(void* shared, const void* global, unsigned bytes, bool valid, int line);
 void commit_copies();
 void wait_for_copies(unsigned groups_left);
-void wait_for_all_copies();
 
 // Fails when a copy to the 16 bytes at `shared` has not been waited for.
 void check_landed(const void* shared, int line);

@@ -54,7 +54,7 @@ template <typename T, int (*source)(int, int, int)>
 inline T shuffle(const char* operation, unsigned mask, T value, int argument, int width, int line) {
     static_assert(sizeof(T) <= 8, "a shuffle moves 4 or 8 bytes");
     if (width < 1 || width > WARP || (width & (width - 1))) {
-        fail("line %d: %s has a width of %d; a power of two up to 32 is needed", line, operation, width);
+        fail(line, "%s has a width of %d; it is a power of two up to 32", operation, width);
     }
     Exchange<T, T> request{{operation, mask, line, execute_shuffle<T, source>}, value, value, argument, width};
     meet(request);

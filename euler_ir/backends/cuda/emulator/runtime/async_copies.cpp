@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "faults.h"
+#include "signals.h"
 
 namespace cuda_emulator {
 
@@ -29,13 +30,14 @@ void land_groups_below(unsigned group) {
 
 }  // namespace
 
-void begin_copy(void* shared, const void* global, unsigned bytes, bool valid) {
+void begin_copy(void* shared, const void* global, unsigned bytes, bool valid, int line) {
+    if (must_stop) stop(__builtin_return_address(0));
     if (uintptr_t(shared) % bytes || (valid && uintptr_t(global) % bytes)) {
-        fail("cp.async of %u bytes from %p to %p, which must be multiples of %u", bytes, global, shared, bytes);
+        fail(line, "cp.async of %u bytes from %p to %p, which must be multiples of %u", bytes, global, shared, bytes);
     }
-    if (!is_shared(shared, bytes)) fail("cp.async to %p, which is not in shared memory", shared);
+    if (!is_shared(shared, bytes)) fail(line, "cp.async to %p, which is not in shared memory", shared);
     for (const PendingCopy& other : current->copies) {
-        if (overlaps(other, shared, bytes)) fail("cp.async to %p while another copy to it is on its way", shared);
+        if (overlaps(other, shared, bytes)) fail(line, "cp.async to %p while another copy to it is on its way", shared);
     }
     memset(shared, POISON, bytes);
     current->copies.push_back({shared, global, bytes, valid, current->groups});
@@ -48,15 +50,16 @@ void wait_for_copies(unsigned groups_left) {
 }
 
 void check_landed(const void* shared, int line) {
+    unsigned first;
+    memcpy(&first, shared, sizeof first);
+    if (first != ~0u) return;  // no poison: nothing is on its way
     for (const Thread& thread : block_threads()) {
         for (const PendingCopy& copy : thread.copies) {
             if (!overlaps(copy, shared, 16)) continue;
-            fail("line %d: it reads shared memory that cp.async of thread (%u, %u, %u) copies to, before the wait for it",
-                 line, thread.index.x, thread.index.y, thread.index.z);
+            fail(line, "it reads what cp.async of thread (%u, %u, %u) copies to shared memory, before the wait for it",
+                 thread.index.x, thread.index.y, thread.index.z);
         }
     }
 }
-
-void wait_for_all_copies() { land_groups_below(current->groups + 1); }
 
 }  // namespace cuda_emulator

@@ -10,16 +10,18 @@ namespace cuda_emulator {
 namespace {
 
 char message[LONGEST_FAULT];
+Place fault_at;
 const char* kernel_name;
 
-std::string place(const char* word, uint3 index) {
+std::string name_place(const char* word, uint3 index) {
     char text[64];
     snprintf(text, sizeof text, "%s (%u, %u, %u)", word, index.x, index.y, index.z);
     return text;
 }
 
-void record(const std::string& where, const char* format, va_list values) {
+void record(const std::string& where, Place place, const char* format, va_list values) {
     if (has_fault()) return;
+    fault_at = place;
     int written = snprintf(message, sizeof message, "kernel %s%s: ", kernel_name, where.c_str());
     if (written < 0 || size_t(written) >= sizeof message) return;
     vsnprintf(message + written, sizeof message - written, format, values);
@@ -43,9 +45,9 @@ std::string state_of(const Thread& thread) {
     if (thread.warp->finished >> thread.lane & 1) return "finished";
     if (thread.barrier) {
         snprintf(text, sizeof text, "wait at %s on line %d", thread.barrier, thread.barrier_line);
-    } else if (const Request* request = thread.warp->requests[thread.lane]) {
-        snprintf(text, sizeof text, "wait at %s on line %d, mask 0x%08x", request->operation, request->line,
-                 request->mask);
+    } else if (thread.warp->waiting >> thread.lane & 1) {
+        const Request& request = *thread.warp->requests[thread.lane];
+        snprintf(text, sizeof text, "wait at %s on line %d, mask 0x%08x", request.operation, request.line, request.mask);
     } else {
         return "can run";
     }
@@ -56,32 +58,47 @@ std::string state_of(const Thread& thread) {
 
 bool has_fault() { return message[0] != 0; }
 const char* fault_message() { return message; }
+Place fault_place() { return fault_at; }
 
 void clear_fault(const char* kernel) {
     message[0] = 0;
     kernel_name = kernel;
 }
 
-void record_fault(const Thread* thread, const char* format, ...) {
-    std::string where = ", " + place("block", blockIdx);
-    if (thread) where += ", " + place("thread", thread->index);
+void record_fault(const Thread* thread, Place place, const char* format, ...) {
+    std::string where = ", " + name_place("block", blockIdx);
+    if (thread) where += ", " + name_place("thread", thread->index);
     va_list values;
     va_start(values, format);
-    record(where, format, values);
+    record(where, place, format, values);
     va_end(values);
 }
 
 void record_fault_of_launch(const char* format, ...) {
     va_list values;
     va_start(values, format);
-    record("", format, values);
+    record("", {}, format, values);
     va_end(values);
 }
 
-void fail(const char* format, ...) {
+namespace {
+
+std::string running() { return ", " + name_place("block", blockIdx) + ", " + name_place("thread", current->index); }
+
+}  // namespace
+
+void fail(int line, const char* format, ...) {
     va_list values;
     va_start(values, format);
-    record(", " + place("block", blockIdx) + ", " + place("thread", current->index), format, values);
+    record(running(), {line, nullptr}, format, values);
+    va_end(values);
+    leave_kernel();
+}
+
+void fail_at(const void* instruction, const char* format, ...) {
+    va_list values;
+    va_start(values, format);
+    record(running(), {0, instruction}, format, values);
     va_end(values);
     leave_kernel();
 }
@@ -91,30 +108,33 @@ void check_mask(const Thread& caller, const Request& request) {
     const char* operation = request.operation;
     unsigned mask = request.mask;
     if (!(mask >> caller.lane & 1)) {
-        fail("line %d: %s with mask 0x%08x, which leaves out the caller, lane %d", request.line, operation, mask,
+        fail(request.line, "%s with mask 0x%08x, which leaves out the caller, lane %d", operation, mask,
              caller.lane);
     }
     if (request.of_live_lanes) return;
     if (unsigned absent = mask & ~warp.exists) {
-        fail("line %d: %s with mask 0x%08x, which names %s; the warp has no such", request.line, operation, mask,
+        fail(request.line, "%s with mask 0x%08x, which names %s; the warp has no such", operation, mask,
              lanes(absent).c_str());
     }
     if (unsigned finished = mask & warp.finished) {
-        fail("line %d: %s with mask 0x%08x, which names %s; finished already", request.line, operation, mask,
+        fail(request.line, "%s with mask 0x%08x, which names %s; finished already", operation, mask,
              lanes(finished).c_str());
     }
-    for (unsigned left = mask; left; left &= left - 1) {
-        const Request* other = warp.requests[__builtin_ctz(left)];
-        if (!other || !(other->mask >> caller.lane & 1)) continue;
-        if (other->operation == operation && other->mask == mask) continue;
-        fail("line %d: %s with mask 0x%08x waits for lane %d, which waits for this one at %s on line %d, mask 0x%08x",
-             request.line, operation, mask, __builtin_ctz(left), other->operation, other->line, other->mask);
+}
+
+void check_agreement(const Warp& warp, int caller, const Request& request) {
+    for (unsigned left = request.mask & warp.waiting; left; left &= left - 1) {
+        const Request& other = *warp.requests[__builtin_ctz(left)];
+        if (!(other.mask >> caller & 1)) continue;
+        if (other.operation == request.operation && other.mask == request.mask) continue;
+        fail(request.line, "%s with mask 0x%08x waits for lane %d, which waits for this one at %s on line %d, mask 0x%08x",
+             request.operation, request.mask, __builtin_ctz(left), other.operation, other.line, other.mask);
     }
 }
 
 void fail_finished(const Thread& finished, const Request& request, int waiting) {
-    record_fault(&finished, "it finished while lane %d of its warp waits for it at %s on line %d, mask 0x%08x", waiting,
-                 request.operation, request.line, request.mask);
+    record_fault(&finished, {request.line}, "it finished while lane %d of its warp waits for it at %s, mask 0x%08x", waiting,
+                 request.operation, request.mask);
     leave_kernel();
 }
 
@@ -125,15 +145,15 @@ void record_deadlock() {
         std::string state = state_of(threads[i]);
         int last = i;
         while (last + 1 < count && state_of(threads[last + 1]) == state) ++last;
-        groups += "\n" + place(last > i ? "threads" : "thread", threads[i].index);
-        if (last > i) groups += place(" to", threads[last].index);
+        groups += "\n" + name_place(last > i ? "threads" : "thread", threads[i].index);
+        if (last > i) groups += name_place(" to", threads[last].index);
         groups += ": " + state;
         i = last + 1;
     }
     bool is_barrier = true;
     for (int i = 0; i < count; ++i) is_barrier &= threads[i].barrier || threads[i].warp->finished >> threads[i].lane & 1;
     const char* what = is_barrier ? "not all threads come to the same barrier" : "its threads wait for each other for ever";
-    record_fault(nullptr, "%s%s", what, groups.c_str());
+    record_fault(nullptr, {}, "%s%s", what, groups.c_str());
 }
 
 }  // namespace cuda_emulator

@@ -14,16 +14,27 @@ bool has_fault();
 const char* fault_message();
 void clear_fault(const char* kernel);
 
+// Where in the source: a line of it, or an instruction; neither where that is not known.
+struct Place {
+    int line = 0;
+    const void* instruction = nullptr;
+};
+Place fault_place();
+
 // A fault of `thread`, or of the whole block where that is null.
-void record_fault(const Thread* thread, const char* format, ...) __attribute__((format(printf, 2, 3)));
+void record_fault(const Thread* thread, Place place, const char* format, ...) __attribute__((format(printf, 3, 4)));
 // A fault of no block: of what lies around the memory after all have run.
 void record_fault_of_launch(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
+// As `fail`, at an instruction.
+[[noreturn]] void fail_at(const void* instruction, const char* format, ...) __attribute__((format(printf, 2, 3)));
 // Leaves the thread that runs for good.
 [[noreturn]] void leave_kernel();
 
 // The rules of masks: it names the caller, and no lane that is not there or has finished.
 void check_mask(const Thread& caller, const Request& request);
+// A lane that the request waits for does not wait for the caller with another one.
+void check_agreement(const Warp& warp, int caller, const Request& request);
 // The last lane of the mask that is missing has finished: `waiting` waits for ever.
 [[noreturn]] void fail_finished(const Thread& finished, const Request& request, int waiting);
 void record_deadlock();

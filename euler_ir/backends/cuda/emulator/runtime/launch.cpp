@@ -1,4 +1,5 @@
 // A launch: all blocks of a grid, one after the other.
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -72,8 +73,15 @@ struct Launch {
     double block_seconds;
 };
 
+// Where a fault is, so far as it is known: the line, or the instruction's place in the library that begins at `library`.
+struct FaultPlace {
+    int line;
+    const void* library;
+    const void* instruction;
+};
+
 // Runs the kernel; whether there was no fault. Its words go to `message`.
-extern "C" bool cuda_emulator_launch(const Launch* launch, char* message, size_t bytes) {
+extern "C" bool cuda_emulator_launch(const Launch* launch, char* message, size_t bytes, FaultPlace* place) {
     std::lock_guard<std::mutex> lock(one_launch);
     const Kernel& kernel = *launch->kernel;
     clear_fault(kernel.name);
@@ -91,5 +99,8 @@ extern "C" bool cuda_emulator_launch(const Launch* launch, char* message, size_t
     if (!has_fault()) return true;
     strncpy(message, fault_message(), bytes - 1);
     message[bytes - 1] = 0;
+    Dl_info library{};
+    *place = {fault_place().line, nullptr, fault_place().instruction};
+    if (place->instruction && dladdr(place->instruction, &library)) place->library = library.dli_fbase;
     return false;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "faults.h"
+#include "signals.h"
 
 namespace cuda_emulator {
 
@@ -76,22 +77,32 @@ void wait() {
     if (next != self) resume(self->fiber, next);
 }
 
-bool is_complete(const Warp& warp, const Request& request) {
-    unsigned mask = request.of_live_lanes ? request.mask & warp.exists & ~warp.finished : request.mask;
-    for (unsigned left = mask; left; left &= left - 1) {
-        const Request* other = warp.requests[__builtin_ctz(left)];
-        if (!other || other->operation != request.operation || other->mask != request.mask) return false;
+// The lanes that take part.
+unsigned mask_of(const Warp& warp, const Request& request) {
+    return request.of_live_lanes ? request.mask & warp.live() : request.mask;
+}
+
+// Puts the request to those that wait for it. Whether all have come.
+bool join(Warp& warp, int lane, Request& request) {
+    request.first = &request;
+    if (unsigned others = request.mask & warp.waiting) {
+        Request& other = *warp.requests[__builtin_ctz(others)];
+        if (other.operation == request.operation && other.mask == request.mask) {
+            request.first = other.first;
+        } else {
+            check_agreement(warp, lane, request);
+        }
     }
-    return true;
+    warp.requests[lane] = &request;
+    warp.waiting |= 1u << lane;
+    request.first->arrived |= 1u << lane;
+    return request.first->arrived == mask_of(warp, request);
 }
 
 void execute(Warp& warp, const Request& request) {
-    unsigned mask = request.of_live_lanes ? request.mask & warp.exists & ~warp.finished : request.mask;
+    unsigned mask = mask_of(warp, request);
     request.execute(warp.requests, mask);
-    for (unsigned left = mask; left; left &= left - 1) {
-        int i = __builtin_ctz(left);
-        warp.requests[i] = nullptr;
-    }
+    warp.waiting &= ~mask;
     warp.ready |= mask;
 }
 
@@ -101,11 +112,12 @@ void finish() {
     unsigned bit = 1u << self.lane;
     warp.finished |= bit;
     ++finished_threads;
-    for (int i = 0; i < WARP; ++i) {
-        const Request* request = warp.requests[i];
-        if (!request || !(request->mask & bit)) continue;
-        if (!request->of_live_lanes) fail_finished(self, *request, i);
-        if (is_complete(warp, *request)) execute(warp, *request);
+    for (unsigned left = warp.waiting; left; left &= left - 1) {
+        const Request& request = *warp.requests[__builtin_ctz(left)];
+        if (!(request.mask & bit)) continue;
+        if (!request.of_live_lanes) fail_finished(self, request, __builtin_ctz(left));
+        if (request.first->arrived == mask_of(warp, request)) execute(warp, request);
+        break;  // all that wait for this lane wait for the same
     }
     wait();
 }
@@ -151,7 +163,6 @@ void prepare_block() {
         thread.index = index;
         thread.warp = &warps[i / WARP];
         thread.lane = i % WARP;
-        thread.request = nullptr;
         thread.barrier = nullptr;
         thread.copies.clear();
         thread.groups = 0;
@@ -202,14 +213,14 @@ void leave_kernel() {
 
 int lane() { return current->lane; }
 
-unsigned live_lanes() { return current->warp->exists & ~current->warp->finished; }
+unsigned live_lanes() { return current->warp->live(); }
 
 void meet(Request& request) {
+    if (must_stop) stop(__builtin_return_address(0));
     Thread& self = *current;
     Warp& warp = *self.warp;
     check_mask(self, request);
-    warp.requests[self.lane] = &request;
-    if (is_complete(warp, request)) {
+    if (join(warp, self.lane, request)) {
         execute(warp, request);
     } else {
         wait();
@@ -217,6 +228,7 @@ void meet(Request& request) {
 }
 
 BarrierResult barrier(const char* operation, bool predicate, int line) {
+    if (must_stop) stop(__builtin_return_address(0));
     current->barrier = operation;
     current->barrier_line = line;
     true_predicates += predicate;
@@ -226,6 +238,7 @@ BarrierResult barrier(const char* operation, bool predicate, int line) {
 }
 
 void yield() {
+    if (must_stop) stop(__builtin_return_address(0));
     Thread& self = *current;
     // The others of its warp first, then all other warps, before it has its turn again.
     self.warp->ready &= ~(1u << self.lane);

@@ -25,9 +25,7 @@ struct Thread {
     uint3 index;
     Warp* warp;
     int lane;
-    // What it waits for: neither, one or the other.
-    Request* request;
-    const char* barrier;
+    const char* barrier;  // that it waits at
     int barrier_line;
 
     std::vector<PendingCopy> copies;
@@ -39,8 +37,11 @@ struct Warp {
     unsigned exists;     // lanes that are there, as bits
     unsigned ready;      // lanes that can run
     unsigned finished;
+    unsigned waiting;    // lanes that have a request
     unsigned char lane_order[WARP];
     Request* requests[WARP];
+
+    unsigned live() const { return exists & ~finished; }
 };
 
 extern Thread* current;  // null outside of kernels

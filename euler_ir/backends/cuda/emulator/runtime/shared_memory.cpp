@@ -79,11 +79,11 @@ void check_around(const Array& array) {
     const unsigned char* start = array.elements.start;
     const unsigned char* end = start + array.elements.bytes;
     if (const unsigned char* changed = first_changed(array.whole.start, start)) {
-        record_fault(nullptr, "it wrote %td bytes before the start of the shared array '%s' of %zu bytes", start - changed,
+        record_fault(nullptr, {}, "it wrote %td bytes before the start of the shared array '%s' of %zu bytes", start - changed,
                      array.name, array.elements.bytes);
     }
     if (const unsigned char* changed = first_changed(end, array.whole.start + array.whole.bytes)) {
-        record_fault(nullptr, "it wrote %td bytes past the end of the shared array '%s' of %zu bytes", changed - end,
+        record_fault(nullptr, {}, "it wrote %td bytes past the end of the shared array '%s' of %zu bytes", changed - end,
                      array.name, array.elements.bytes);
     }
 }
@@ -118,10 +118,10 @@ void enter_shared_array(void* whole, size_t whole_bytes, void* elements, size_t 
     arrays.push_back({{static_cast<unsigned char*>(whole), whole_bytes}, {static_cast<unsigned char*>(elements), bytes}, name});
     array_bytes += bytes;
     if (array_bytes > (48 << 10)) {
-        fail("it declares %zu bytes of shared memory; 49152 is the most that is not dynamic", array_bytes);
+        fail(0, "it declares %zu bytes of shared memory; 49152 is the most that is not dynamic", array_bytes);
     }
     if (array_bytes + dynamic_bytes > limit) {
-        fail("it takes %zu bytes of shared memory, %zu of them dynamic; a block has %zu", array_bytes + dynamic_bytes,
+        fail(0, "it takes %zu bytes of shared memory, %zu of them dynamic; a block has %zu", array_bytes + dynamic_bytes,
              dynamic_bytes, limit);
     }
 }

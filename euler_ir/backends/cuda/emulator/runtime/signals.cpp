@@ -3,22 +3,21 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "faults.h"
 #include "memory.h"
 
-#if defined(__x86_64__)
-#include <ucontext.h>
-#endif
-
 namespace cuda_emulator {
+
+volatile bool must_stop;
 
 namespace {
 
 constexpr int FAULTS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 constexpr size_t HANDLER_STACK_BYTES = 64 << 10;
-constexpr long TICK_NANOSECONDS = 50'000'000;
+constexpr double TICK_SECONDS = 0.05;
 
 CaughtSignals* caught;
 pthread_t launcher;
@@ -32,28 +31,38 @@ double most_seconds;
 
 int watchdog_signal() { return SIGRTMIN + 7; }
 
-const char* access_of(const void* context) {
+struct Interrupted {
+    const void* instruction;
+    const char* access;  // of memory, by its fault
+};
+
+Interrupted interrupted(const void* context) {
 #if defined(__x86_64__)
+    const auto& registers = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs;
     // Bit 1 of a page fault's error code: it was a write.
-    return static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & 2 ? "writes" : "reads";
+    return {reinterpret_cast<const void*>(registers[REG_RIP]), registers[REG_ERR] & 2 ? "writes" : "reads"};
+#elif defined(__aarch64__)
+    return {reinterpret_cast<const void*>(static_cast<const ucontext_t*>(context)->uc_mcontext.pc), "accesses"};
 #else
     (void)context;
-    return "accesses";
+    return {nullptr, "accesses"};
 #endif
 }
 
 void record_bad_access(const siginfo_t* info, const void* context) {
     const void* address = info->si_addr;
+    Interrupted by = interrupted(context);
+    Place at{0, by.instruction};
     if (info->si_code == SI_KERNEL) {
-        record_fault(current, "it accesses a vector at an address that is not a multiple of its size, or no address at all");
+        record_fault(current, at, "it accesses a vector at an address that is not a multiple of its size, or no address at all");
     } else if (is_below_a_stack(address)) {
-        record_fault(current, "its stack is too small for its variables and calls");
+        record_fault(current, at, "its stack is too small for its variables and calls");
     } else if (uintptr_t(address) < 65536) {
-        record_fault(current, "it %s through a null pointer (address %p)", access_of(context), address);
+        record_fault(current, at, "it %s through a null pointer (address %p)", by.access, address);
     } else {
         std::string what = describe_address(address);
         if (what.empty()) what = "an address of no allocation";
-        record_fault(current, "it %s %s", access_of(context), what.c_str());
+        record_fault(current, at, "it %s %s", by.access, what.c_str());
     }
 }
 
@@ -67,27 +76,37 @@ void on_fault(int signal, siginfo_t* info, void* context) {
         hand_on(signal);
         return;
     }
+    Place at{0, interrupted(context).instruction};
     if (signal == SIGSEGV || signal == SIGBUS) {
         record_bad_access(info, context);
     } else if (signal == SIGFPE) {
-        record_fault(current, "it divides an integer by zero, or the least one by -1");
+        record_fault(current, at, "it divides an integer by zero, or the least one by -1");
     } else {
-        record_fault(current, "it reaches what cannot be reached, or an instruction that this processor has not got");
+        record_fault(current, at, "it reaches what cannot be reached, or an instruction that this processor has not got");
     }
     siglongjmp(caught->recovery, 1);
 }
 
-void on_tick(int, siginfo_t*, void*) {
+void record_endless(const void* instruction) {
+    record_fault(current, {0, instruction},
+                 "the block has not ended in %g seconds of processor time; threads and blocks take turns here, so one that "
+                 "reads memory until another has written waits for ever",
+                 most_seconds);
+}
+
+// Asks the kernel to stop where it next calls the runtime. One that does not within another tick calls nothing.
+void on_tick(int, siginfo_t*, void* context) {
     if (!caught || !current || !pthread_equal(pthread_self(), launcher)) return;
     if (block_serial != watched_block) {
         watched_block = block_serial;
         ticks_in_block = 0;
-        return;
+    } else if (++ticks_in_block * TICK_SECONDS >= most_seconds) {
+        if (must_stop) {
+            record_endless(interrupted(context).instruction);
+            siglongjmp(caught->recovery, 1);
+        }
+        must_stop = true;
     }
-    if (++ticks_in_block * (TICK_NANOSECONDS * 1e-9) < most_seconds) return;
-    record_fault(current, "the block has run for more than %g seconds and has not ended; here, threads and blocks do not run "
-                          "at once, so one that waits for another by reading memory waits for ever", most_seconds);
-    siglongjmp(caught->recovery, 1);
 }
 
 void install(int signal, void (*handler)(int, siginfo_t*, void*)) {
@@ -100,6 +119,11 @@ void install(int signal, void (*handler)(int, siginfo_t*, void*)) {
 
 }  // namespace
 
+void stop(const void* instruction) {
+    record_endless(instruction);
+    leave_kernel();
+}
+
 CaughtSignals::CaughtSignals(double block_seconds) {
     static unsigned char* const handler_stack = static_cast<unsigned char*>(
         mmap(nullptr, HANDLER_STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -108,6 +132,7 @@ CaughtSignals::CaughtSignals(double block_seconds) {
     launcher = pthread_self();
     most_seconds = block_seconds;
     watched_block = 0;
+    must_stop = false;
     caught = this;
     for (int signal : FAULTS) install(signal, on_fault);
     install(watchdog_signal(), on_tick);
@@ -121,7 +146,8 @@ CaughtSignals::CaughtSignals(double block_seconds) {
     event._sigev_un._tid = pid_t(syscall(SYS_gettid));
 #endif
     timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer);
-    itimerspec every{{0, TICK_NANOSECONDS}, {0, TICK_NANOSECONDS}};
+    timespec tick{0, long(TICK_SECONDS * 1e9)};
+    itimerspec every{tick, tick};
     timer_settime(timer, 0, &every, nullptr);
 }
 

@@ -7,6 +7,10 @@
 
 namespace cuda_emulator {
 
+// The block has run for too long.
+extern volatile bool must_stop;
+[[noreturn]] void stop(const void* instruction);
+
 // While there is one, faults of this thread of the system are the kernel's: they are recorded, and `recovery` is jumped
 // to. Other threads' faults go to the handlers that were there before, which come back in the end.
 class CaughtSignals {
