@@ -4,33 +4,62 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from euler_ir.backends.cuda.calls import BufferPointer, Calls, Fill
+from euler_ir.backends.cuda.calls import BufferPointer, Calls, Fill, Pointer
 from euler_ir.backends.cuda.codegen import kernel_calls
 from euler_ir.backends.cuda.gemm.api import Epilogue
+from euler_ir.backends.cuda.gemm.epilogues import GELU, Declined, Matched, match_epilogue
 from euler_ir.backends.cuda.gemm.made import Scratch
 from euler_ir.backends.cuda.gemm.product import LibraryEpilogue, Matrices, Product
+from euler_ir.dtypes import DType
+from euler_ir.index import Axis, Index
+from euler_ir.loops.kernel import Buffer, Compute, Load, Nest, Store
 from euler_ir.plan.plan import MadeOperand, MatmulStep, Plan, PlannedView
 
 
-def product_calls(step: MatmulStep, plan: Plan, tf32: bool = False) -> Calls:
-    """What does ``step``. With ``tf32`` products of f32 are multiplied in 10 bits of mantissa, on tensor cores."""
+def product_calls(
+    step: MatmulStep,
+    plan: Plan,
+    tf32: bool = False,
+    fuses_gelu: Callable[[MatmulStep], bool] = lambda step: False,
+) -> Calls:
+    """What does ``step``. With ``tf32`` products of f32 are multiplied in 10 bits of mantissa, on tensor cores.
+
+    ``fuses_gelu`` says whether the library's GELU is worth it: it can be slower than a kernel of its own.
+    """
     if not (step.rows and step.columns and math.prod(step.batch)):
         return Calls(())
     scratch = Scratch()
-    calls = tuple(_products(step, LibraryEpilogue(Epilogue.NONE), scratch, tf32) if step.inner else _zeros(step))
-    if step.epilogue is None:
-        return Calls((*scratch.launches, *calls), scratch.nbytes)
-    after = kernel_calls(step.epilogue)
+    matched = choose_epilogue(step, plan, fuses_gelu) if step.inner else None
+    if isinstance(matched, Matched):
+        products = tuple(_products(step, plan, matched, scratch, tf32))
+        return Calls((*scratch.launches, *products), scratch.nbytes)
+    calls = tuple(_products(step, plan, Matched(Epilogue.NONE), scratch, tf32) if step.inner else _zeros(step))
+    after = Calls(()) if step.epilogue is None else kernel_calls(step.epilogue)
     return Calls((*scratch.launches, *calls, *after.calls), max(scratch.nbytes, after.scratch_bytes))
 
 
-def _products(step: MatmulStep, epilogue: LibraryEpilogue, scratch: Scratch, tf32: bool) -> Iterator[Product]:
+def choose_epilogue(
+    step: MatmulStep, plan: Plan, fuses_gelu: Callable[[MatmulStep], bool] = lambda step: False
+) -> Matched | Declined:
+    """The epilogue that the library does for ``step``, or why none; else as `product_calls`."""
+    matched = match_epilogue(step, plan)
+    if isinstance(matched, Matched) and matched.kind in GELU and not fuses_gelu(step):
+        return Declined("epilogue-gelu-slower")
+    return matched
+
+
+def _products(step: MatmulStep, plan: Plan, epilogue: Matched, scratch: Scratch, tf32: bool) -> Iterator[Product]:
     """The library steps over one batch axis, the longest: a call for each point of the other one."""
     along = max(range(len(step.batch)), key=step.batch.__getitem__, default=None)
     others = [axis for axis in range(len(step.batch)) if axis != along]
     left, right = (_stored(operand, step, scratch) for operand in (step.left, step.right))
+    whole = PlannedView(0, 0, (), step.columns, False)
+    addend = step.result if epilogue.addend is None else replace(whole, buffer=epilogue.addend)
+    beta = 1.0 if step.running is not None else epilogue.beta
+    done = _library_epilogue(step, plan, epilogue, scratch)
     for point in itertools.product(*(range(step.batch[axis]) for axis in others)):
 
         def matrices(operand: PlannedView | Matrices) -> Matrices:
@@ -47,14 +76,34 @@ def _products(step: MatmulStep, epilogue: LibraryEpilogue, scratch: Scratch, tf3
             step.rows,
             step.columns,
             step.inner,
-            matrices(left),
-            matrices(right),
-            matrices(step.result),
-            step.running is not None,
+            *map(matrices, (left, right, step.result, addend)),
+            epilogue.alpha,
+            beta,
             tf32,
-            epilogue,
+            done,
             step.origins,
         )
+
+
+def _library_epilogue(step: MatmulStep, plan: Plan, epilogue: Matched, scratch: Scratch) -> LibraryEpilogue:
+    bias: Pointer | None = None
+    if epilogue.bias is not None:
+        buffer = plan.buffers[epilogue.bias]
+        bias = BufferPointer(epilogue.bias)
+        if buffer.type.dtype != step.dtype:
+            nest = _cast(buffer.type.dtype, step.dtype, step.columns)
+            bias = scratch.make(nest, (epilogue.bias,), step.epilogue.origins[0])
+    auxiliary = None if epilogue.auxiliary is None else BufferPointer(epilogue.auxiliary)
+    return LibraryEpilogue(epilogue.kind, bias, auxiliary, 0 if auxiliary is None else step.columns)
+
+
+def _cast(source: DType, target: DType, length: int) -> Nest:
+    """A nest that casts a vector."""
+    axis = Axis("j", length)
+    parameters = (Buffer("vector", source, length, "input"), Buffer("cast", target, length, "output"))
+    load = Load("element", source, "vector", Index.of(axis))
+    cast = Compute("rounded", target, "cast", ("element",))
+    return Nest(parameters, (axis,), (load, cast, Store("cast", Index.of(axis), "rounded")), vector=True)
 
 
 def _stored(operand: PlannedView | MadeOperand, step: MatmulStep, scratch: Scratch) -> PlannedView | Matrices:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Sequence
 from ctypes import c_int, c_void_p
+from dataclasses import dataclass
 
 from euler_ir.backends.cuda.gemm.api import (
     Algorithm,
@@ -23,6 +24,13 @@ from euler_ir.errors import LoweringError
 
 _PACKAGES = ("nvidia.cu13", "nvidia.cublas")
 _CANDIDATES = 8
+_ALIGNMENTS = (
+    PreferenceAttribute.MIN_ALIGNMENT_A_BYTES,
+    PreferenceAttribute.MIN_ALIGNMENT_B_BYTES,
+    PreferenceAttribute.MIN_ALIGNMENT_C_BYTES,
+    PreferenceAttribute.MIN_ALIGNMENT_D_BYTES,
+)
+Number = ctypes.c_float | ctypes.c_double
 _MOST_ALIGNED = 256
 
 # What the library asks for at most: https://docs.nvidia.com/cuda/cublas/#cublassetworkspace
@@ -53,6 +61,18 @@ def alignment(address: int) -> int:
     return min(address & -address, _MOST_ALIGNED) if address else _MOST_ALIGNED
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A product that can be enqueued on a stream, by its number, again and again; it keeps the ``handles`` it needs."""
+
+    api: Api
+    handles: tuple[Handle, ...]
+    arguments: tuple
+
+    def __call__(self, stream: int) -> None:
+        self.api.call("Matmul", *self.arguments, stream)
+
+
 class CublasLt:
     """``library``, NVIDIA's or the emulator's, on the device that is current.
 
@@ -69,48 +89,28 @@ class CublasLt:
 
     def prepare(
         self,
-        key: Hashable,
+        problem: Hashable,
         operation: Handle,
-        matrices: tuple[tuple[int, Handle], tuple[int, Handle], tuple[int, Handle]],
-        scale: type[ctypes.c_float | ctypes.c_double],
-        beta: float,
+        matrices: Sequence[tuple[int, Handle]],
+        factors: tuple[Number, Number],
         workspace: int,
-    ) -> Callable[[int], None]:
-        """What enqueues D = A B + beta D on a stream, for ``matrices`` A, B and D, each an address and a layout.
+    ) -> Prepared:
+        """What enqueues D = alpha A B + beta C on a stream. ``matrices`` A, B, C and D are addresses with layouts.
 
-        ``key`` says all about the problem but its addresses: the heuristics are asked once for each. ``workspace`` is
-        the address of the memory. Raises LoweringError when the library has no algorithm for this.
+        ``factors`` are alpha and beta. ``problem`` says all but the addresses: the heuristics are asked once for each.
+        ``workspace`` is the address of the memory. Raises LoweringError when the library has no algorithm for this.
         """
-        (a, a_layout), (b, b_layout), (d, d_layout) = matrices
-        alignments = tuple(map(alignment, (a, b, d)))
-        algorithm = self._algorithms.get((key, alignments))
+        addresses, layouts = zip(*matrices)
+        alignments = tuple(map(alignment, addresses))
+        algorithm = self._algorithms.get((problem, alignments))
         if algorithm is None:
-            layouts = a_layout, b_layout, d_layout
-            algorithm = self._algorithms[key, alignments] = self._choose(operation, layouts, alignments)
-        one, kept = scale(1.0), scale(beta)
+            algorithm = self._algorithms[problem, alignments] = self._choose(operation, layouts, alignments)
+        a, b, c, d = ((address, layout.value) for address, layout in matrices)
+        alpha, beta = map(ctypes.byref, factors)
+        arguments = (self._handle, operation.value, alpha, *a, *b, beta, *c, *d, algorithm, workspace)
+        return Prepared(self.api, (operation, *layouts), (*arguments, self.workspace_bytes))
 
-        def enqueue(stream: int) -> None:
-            self.api.call(
-                "Matmul",
-                self._handle,
-                operation.value,
-                ctypes.byref(one),
-                a,
-                a_layout.value,
-                b,
-                b_layout.value,
-                ctypes.byref(kept),
-                *(d, d_layout.value) * 2,
-                ctypes.byref(algorithm),
-                workspace,
-                self.workspace_bytes,
-                stream,
-            )
-
-        return enqueue
-
-    def _choose(self, operation: Handle, layouts: tuple[Handle, Handle, Handle], alignments: tuple) -> Algorithm:
-        a, b, d = alignments
+    def _choose(self, operation: Handle, layouts: Sequence[Handle], alignments: Sequence[int]) -> Algorithm:
         preference = Handle(
             self.api,
             "MatmulPreference",
@@ -118,16 +118,13 @@ class CublasLt:
                 PreferenceAttribute.MAX_WORKSPACE_BYTES: self.workspace_bytes,
                 # Parts of a sum meet in a fixed order, and are rounded once: never in the type of the result.
                 PreferenceAttribute.REDUCTION_SCHEME_MASK: ReductionScheme.COMPUTE_TYPE,
-                PreferenceAttribute.MIN_ALIGNMENT_A_BYTES: a,
-                PreferenceAttribute.MIN_ALIGNMENT_B_BYTES: b,
-                PreferenceAttribute.MIN_ALIGNMENT_C_BYTES: d,
-                PreferenceAttribute.MIN_ALIGNMENT_D_BYTES: d,
+                **dict(zip(_ALIGNMENTS, alignments)),
             },
         )
         results, count = (HeuristicResult * _CANDIDATES)(), c_int()
-        a_layout, b_layout, d_layout = (layout.value for layout in layouts)
-        arguments = operation.value, a_layout, b_layout, d_layout, d_layout, preference.value
-        self.api.call("MatmulAlgoGetHeuristic", self._handle, *arguments, _CANDIDATES, results, ctypes.byref(count))
+        handles = (each.value for each in (operation, *layouts, preference))
+        returned = _CANDIDATES, results, ctypes.byref(count)
+        self.api.call("MatmulAlgoGetHeuristic", self._handle, *handles, *returned)
         for result in results[: count.value]:
             if result.state == 0 and result.workspace_bytes <= self.workspace_bytes:
                 return result.algorithm

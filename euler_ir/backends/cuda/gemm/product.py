@@ -7,7 +7,7 @@ right^T left^T, of the same bytes: its A is our right operand, its B our left on
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from euler_ir.backends.cuda.calls import Pointer
@@ -21,7 +21,7 @@ from euler_ir.backends.cuda.gemm.api import (
     MatmulAttribute,
     Operation,
 )
-from euler_ir.backends.cuda.gemm.cublaslt import CublasLt
+from euler_ir.backends.cuda.gemm.cublaslt import CublasLt, Prepared
 from euler_ir.dtypes import DType
 from euler_ir.plan.plan import Origin
 
@@ -43,20 +43,20 @@ class Matrices:
 
 @dataclass(frozen=True)
 class LibraryEpilogue:
-    """What the library does to the product. ``vector`` has an element for each column: the bias, or its gradient.
+    """What the library does to the product. ``bias`` has an element for each column.
 
-    ``matrix`` is what GELU is taken of, stored or read, with ``matrix_leading`` elements from row to row.
+    ``auxiliary`` is what GELU is taken of, stored or read, with ``leading`` elements from row to row.
     """
 
-    kind: Epilogue
-    vector: Pointer | None = None
-    matrix: Pointer | None = None
-    matrix_leading: int = 0
+    kind: Epilogue = Epilogue.NONE
+    bias: Pointer | None = None
+    auxiliary: Pointer | None = None
+    leading: int = 0
 
 
 @dataclass(frozen=True)
 class Product:
-    """``result = left @ right``, or added to what is there with ``adds``, for each of ``items``; then ``epilogue``.
+    """``result = epilogue(alpha left @ right + beta addend)`` for each of ``items``; the addend may be the result.
 
     Half types are summed in f32 and rounded once; f32 with ``tf32`` is multiplied in 10 bits of mantissa.
     """
@@ -69,38 +69,46 @@ class Product:
     left: Matrices
     right: Matrices
     result: Matrices
-    adds: bool
+    addend: Matrices
+    alpha: float
+    beta: float
     tf32: bool
     epilogue: LibraryEpilogue
     origins: tuple[Origin, ...]
 
     @property
     def pointers(self) -> tuple[Pointer, ...]:
-        """What `prepare` needs the addresses of: left, right, result, then what the epilogue has."""
-        others = (self.epilogue.vector, self.epilogue.matrix)
-        operands = (self.left.pointer, self.right.pointer, self.result.pointer)
-        return operands + tuple(pointer for pointer in others if pointer is not None)
+        """What `prepare` needs the addresses of: left, right, result, addend, then what the epilogue has."""
+        operands = (self.left, self.right, self.result, self.addend)
+        others = (self.epilogue.bias, self.epilogue.auxiliary)
+        return (*(each.pointer for each in operands), *(pointer for pointer in others if pointer is not None))
 
-    def prepare(self, library: CublasLt, addresses: Sequence[int], workspace: int) -> Callable[[int], None]:
+    def prepare(self, library: CublasLt, addresses: Sequence[int], workspace: int) -> Prepared:
         """What enqueues this on a stream: nothing else happens then, so that it can be captured.
 
         ``addresses`` are those of `pointers`; ``workspace`` is that of ``library.workspace_bytes`` bytes, which no
         call on another stream may use meanwhile. Raises LoweringError when the library cannot do this.
         """
-        left, right, result, *others = addresses
+        left, right, result, addend, *others = addresses
         compute, scale = self._compute_type(), DataType.F64 if self.dtype.name == "f64" else DataType.F32
         operation = Handle(library.api, "MatmulDesc", compute, scale, attributes=self._attributes(others))
-        views = (self.left, self.right, self.result)
-        layouts = tuple((view.leading, view.batch_stride, view.transposed) for view in views)
-        key = (compute, self.dtype, self.items, self.rows, self.columns, self.inner, self.adds, layouts)
-        key += (self.epilogue.kind, self.epilogue.matrix_leading)
         matrices = (
             (right, self._layout(library, self.right, self.inner, self.columns)),
             (left, self._layout(library, self.left, self.rows, self.inner)),
+            (addend, self._layout(library, self.addend, self.rows, self.columns)),
             (result, self._layout(library, self.result, self.rows, self.columns)),
         )
         number = ctypes.c_double if scale == DataType.F64 else ctypes.c_float
-        return library.prepare(key, operation, matrices, number, float(self.adds), workspace)
+        factors = number(self.alpha), number(self.beta)
+        return library.prepare(self._problem(), operation, matrices, factors, workspace)
+
+    def _problem(self) -> Hashable:
+        """All about the product but where things are."""
+        matrices = (self.left, self.right, self.addend, self.result)
+        layouts = tuple((each.leading, each.batch_stride, each.transposed) for each in matrices)
+        sizes = (self.items, self.rows, self.columns, self.inner)
+        epilogue = (self.epilogue.kind, self.epilogue.leading)
+        return self.dtype, self.tf32, sizes, layouts, self.beta != 0, epilogue
 
     def _compute_type(self) -> ComputeType:
         if self.dtype.name == "f64":
@@ -114,11 +122,11 @@ class Product:
             MatmulAttribute.EPILOGUE: self.epilogue.kind,
         }
         remaining = iter(others)
-        if self.epilogue.vector is not None:
+        if self.epilogue.bias is not None:
             attributes[MatmulAttribute.BIAS_POINTER] = next(remaining)
-        if self.epilogue.matrix is not None:
+        if self.epilogue.auxiliary is not None:
             attributes[MatmulAttribute.EPILOGUE_AUX_POINTER] = next(remaining)
-            attributes[MatmulAttribute.EPILOGUE_AUX_LD] = self.epilogue.matrix_leading
+            attributes[MatmulAttribute.EPILOGUE_AUX_LD] = self.epilogue.leading
         return attributes
 
     def _layout(self, library: CublasLt, view: Matrices, rows: int, columns: int) -> Handle:

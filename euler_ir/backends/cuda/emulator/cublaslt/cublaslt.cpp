@@ -19,8 +19,8 @@ bool is_layout(const Object* layout, int64_t rows, int64_t columns, int64_t item
         && layout->get<int64_t>(LEADING) >= rows && layout->get<int32_t>(BATCH) == items;
 }
 
-int check(const Problem& problem, const Object* c) {
-    for (const Object* layout : {problem.a, problem.b, c, problem.d})
+int check(const Problem& problem) {
+    for (const Object* layout : {problem.a, problem.b, problem.c, problem.d})
         if (!is_living(layout, Object::LAYOUT)) return INVALID_VALUE;
     if (!is_living(problem.operation, Object::MATMUL)) return INVALID_VALUE;
     const int64_t rows = problem.rows(), columns = problem.columns(), inner = problem.inner(), items = problem.items();
@@ -28,9 +28,9 @@ int check(const Problem& problem, const Object* c) {
     if (std::max({rows, columns, inner}) > INT32_MAX) return INVALID_VALUE;
     const bool fits = is_layout(problem.a, rows, inner, items, problem.transposed_a())
         && is_layout(problem.b, inner, columns, items, problem.transposed_b())
-        && is_layout(problem.d, rows, columns, items) && is_layout(c, rows, columns, items);
+        && is_layout(problem.d, rows, columns, items) && is_layout(problem.c, rows, columns, items);
     if (!fits) return INVALID_VALUE;
-    for (const Object* layout : {problem.a, problem.b, c, problem.d})
+    for (const Object* layout : {problem.a, problem.b, problem.c, problem.d})
         if (layout->get<int32_t>(TYPE) != problem.type() || layout->get<int32_t>(ORDER) != 0) return NOT_SUPPORTED;
     // Results lie one after the other, or side by side within the distance from column to column.
     const int64_t leading = problem.d->get<int64_t>(LEADING), stride = problem.d->get<int64_t>(BATCH_STRIDE);
@@ -141,17 +141,16 @@ EXPORT int cublasLtMatmulAlgoGetHeuristic(const Object* handle, const Object* op
                                           int requested, HeuristicResult* results, int* returned) {
     if (!is_living(handle, Object::LIBRARY)) return NOT_INITIALIZED;
     if (!is_living(preference, Object::PREFERENCE) || requested < 1 || !results || !returned) return INVALID_VALUE;
-    const Problem problem{operation, a, b, d};
+    const Problem problem{operation, a, b, c, d};
     *returned = 0;
-    if (int status = check(problem, c)) return status;
+    if (int status = check(problem)) return status;
     const bool may_split = preference->get<uint32_t>(REDUCTION) & REDUCTION_IN_COMPUTE_TYPE;
     const bool is_long = problem.inner() >= 2 * std::max(problem.rows(), problem.columns());
     Algorithm algorithm = {};
     algorithm.parts = may_split && is_long && needed_bytes(problem, 2) <= preference->get<uint64_t>(WORKSPACE) ? 2 : 1;
     algorithm.workspace_bytes = needed_bytes(problem, algorithm.parts);
-    const int alignments[] = {ALIGNMENT_A, ALIGNMENT_B, ALIGNMENT_D};
-    for (int n = 0; n < 3; ++n) {
-        algorithm.alignment[n] = preference->get<uint32_t>(alignments[n]);
+    for (int n = 0; n < 4; ++n) {
+        algorithm.alignment[n] = preference->get<uint32_t>(ALIGNMENT_A + n);
         const size_t size = problem.type() == F64 ? 8 : problem.type() == F32 ? 4 : 2;
         if (algorithm.alignment[n] < size) return NOT_SUPPORTED;
     }
@@ -166,11 +165,12 @@ EXPORT int cublasLtMatmul(const Object* handle, const Object* operation, const v
                           const Algorithm* algorithm, void* workspace, size_t workspace_bytes, void* stream) {
     (void)stream;  // the emulator's streams call this when it is its turn
     if (!is_living(handle, Object::LIBRARY)) return NOT_INITIALIZED;
-    const Problem problem{operation, a_layout, b_layout, d_layout};
-    if (int status = check(problem, c_layout)) return status;
-    if (!alpha || !beta || !algorithm || c != d) return INVALID_VALUE;
-    const void* pointers[] = {a, b, d};
-    for (int n = 0; n < 3; ++n)
+    const Problem problem{operation, a_layout, b_layout, c_layout, d_layout};
+    if (int status = check(problem)) return status;
+    if (!alpha || !beta || !algorithm) return INVALID_VALUE;
+    if (c == d && c_layout->get<int64_t>(LEADING) != d_layout->get<int64_t>(LEADING)) return INVALID_VALUE;
+    const void* pointers[] = {a, b, c, d};
+    for (int n = 0; n < 4; ++n)
         if (!is_aligned(pointers[n], algorithm->alignment[n])) return INVALID_VALUE;
     const uint64_t needed = needed_bytes(problem, algorithm->parts);
     if (needed > workspace_bytes || (needed && !is_aligned(workspace, 256))) return INVALID_VALUE;
@@ -178,6 +178,6 @@ EXPORT int cublasLtMatmul(const Object* handle, const Object* operation, const v
         : problem.type() == F32            ? multiply<float, float>
         : problem.type() == F16            ? multiply<_Float16, float>
                                            : multiply<bf16, float>;
-    run(problem, alpha, beta, a, b, d, algorithm->parts, workspace);
+    run(problem, alpha, beta, a, b, c, d, algorithm->parts, workspace);
     return SUCCESS;
 }

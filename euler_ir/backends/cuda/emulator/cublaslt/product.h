@@ -51,12 +51,12 @@ inline float gelu_slope(float x) {
 struct Algorithm {
     uint64_t parts;  // of the sum, each kept in the workspace
     uint64_t workspace_bytes;
-    uint64_t alignment[3];  // of A, B and D
-    uint64_t unused[3];
+    uint64_t alignment[4];  // of A, B, C and D
+    uint64_t unused[2];
 };
 
 struct Problem {
-    const Object *operation, *a, *b, *d;
+    const Object *operation, *a, *b, *c, *d;
 
     int64_t rows() const { return d->get<int64_t>(ROWS); }
     int64_t columns() const { return d->get<int64_t>(COLUMNS); }
@@ -74,7 +74,7 @@ struct Problem {
 
 template <class T, class Sum> struct Product {
     const Problem& problem;
-    const T *a, *b;
+    const T *a, *b, *c;
     T* d;
     Sum alpha, beta;
     uint64_t parts;
@@ -119,21 +119,21 @@ template <class T, class Sum> struct Product {
     }
 
     void store(const std::vector<Sum>& sums) {
-        const int64_t leading = problem.d->get<int64_t>(LEADING), aux_leading = problem.operation->get<int64_t>(AUX_LD);
+        const int64_t leading = problem.d->get<int64_t>(LEADING), addend_leading = problem.c->get<int64_t>(LEADING);
+        const int64_t aux_leading = problem.operation->get<int64_t>(AUX_LD);
         const unsigned epilogue = problem.epilogue() == NO_EPILOGUE ? 0 : problem.epilogue();
         T *vector = problem.pointer<T>(BIAS_POINTER), *aux = problem.pointer<T>(AUX_POINTER);
         std::vector<Sum> gradient(rows);
         for (int64_t column = 0; column < columns; ++column)
             for (int64_t row = 0; row < rows; ++row) {
-                T& target = d[column * leading + row];
                 Sum value = alpha * sums[column * rows + row];
-                if (beta != 0) value += beta * wide(target);
+                if (beta != 0) value += beta * wide(c[column * addend_leading + row]);
                 if (epilogue & BIAS) value += wide(vector[row]);
                 if (epilogue & GELU && epilogue & AUX) round_to(aux[column * aux_leading + row], value);
                 if (epilogue & GELU) value = gelu(value);
                 if (epilogue & GELU_GRADIENT) value *= gelu_slope(wide(aux[column * aux_leading + row]));
                 gradient[row] += value;
-                round_to(target, value);
+                round_to(d[column * leading + row], value);
             }
         if (epilogue & BIAS_GRADIENT)
             for (int64_t row = 0; row < rows; ++row) round_to(vector[row], gradient[row]);
@@ -151,14 +151,15 @@ template <class T, class Sum> struct Product {
 };
 
 template <class T, class Sum>
-void multiply(const Problem& problem, const void* alpha, const void* beta, const void* a, const void* b, void* d,
-              uint64_t parts, void* workspace) {
+void multiply(const Problem& problem, const void* alpha, const void* beta, const void* a, const void* b, const void* c,
+              void* d, uint64_t parts, void* workspace) {
     for (int64_t item = 0; item < problem.items(); ++item) {
         const auto before = [&](const Object* layout) { return item * layout->get<int64_t>(BATCH_STRIDE); };
         Product<T, Sum>{
             problem,
             static_cast<const T*>(a) + before(problem.a),
             static_cast<const T*>(b) + before(problem.b),
+            static_cast<const T*>(c) + before(problem.c),
             static_cast<T*>(d) + before(problem.d),
             *static_cast<const Sum*>(alpha),
             *static_cast<const Sum*>(beta),
