@@ -52,15 +52,19 @@ def processor_options() -> tuple[str, ...]:
 def library(name: str, sources: list[Path] | str, options: tuple[str, ...]) -> bytes:
     """The shared library of ``sources``, files or the text of one, from the cache if it is there.
 
-    Raises LoweringError with g++'s messages, in which a text is called ``name``.
+    Files may include headers that lie beside them. Raises LoweringError with g++'s messages, in which a text is called ``name``.
     """
-    texts = [sources] if isinstance(sources, str) else [path.read_text() for path in sources]
+    texts = [sources] if isinstance(sources, str) else [path.read_text() for path in (*sources, *_headers(sources))]
     key = (*identity(), *options, name, *texts)
     found = cache.load("cuda emulator", *key)
     if found is None:
         found = _compile(name, sources, options)
         cache.store(found, "cuda emulator", *key)
     return found
+
+
+def _headers(sources: list[Path]) -> list[Path]:
+    return sorted({header for path in sources for header in path.parent.glob("*.h")})
 
 
 def _compile(name: str, sources: list[Path] | str, options: tuple[str, ...]) -> bytes:

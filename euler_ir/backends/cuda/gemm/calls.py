@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from euler_ir.backends.cuda.calls import BufferPointer, Calls, Fill, Pointer
 from euler_ir.backends.cuda.codegen import kernel_calls
-from euler_ir.backends.cuda.gemm.api import Epilogue
 from euler_ir.backends.cuda.gemm.epilogues import GELU, Declined, Matched, match_epilogue
 from euler_ir.backends.cuda.gemm.made import Scratch
 from euler_ir.backends.cuda.gemm.product import LibraryEpilogue, Matrices, Product
@@ -36,7 +35,7 @@ def product_calls(
     if isinstance(matched, Matched):
         products = tuple(_products(step, plan, matched, scratch, tf32))
         return Calls((*scratch.launches, *products), scratch.nbytes)
-    calls = tuple(_products(step, plan, Matched(Epilogue.NONE), scratch, tf32) if step.inner else _zeros(step))
+    calls = tuple(_products(step, plan, Matched(step.result.buffer), scratch, tf32) if step.inner else _zeros(step))
     after = Calls(()) if step.epilogue is None else kernel_calls(step.epilogue)
     return Calls((*scratch.launches, *calls, *after.calls), max(scratch.nbytes, after.scratch_bytes))
 
@@ -56,8 +55,8 @@ def _products(step: MatmulStep, plan: Plan, epilogue: Matched, scratch: Scratch,
     along = max(range(len(step.batch)), key=step.batch.__getitem__, default=None)
     others = [axis for axis in range(len(step.batch)) if axis != along]
     left, right = (_stored(operand, step, scratch) for operand in (step.left, step.right))
-    whole = PlannedView(0, 0, (), step.columns, False)
-    addend = step.result if epilogue.addend is None else replace(whole, buffer=epilogue.addend)
+    result = replace(step.result, buffer=epilogue.result)
+    addend = result if epilogue.addend is None else replace(result, buffer=epilogue.addend)
     beta = 1.0 if step.running is not None else epilogue.beta
     done = _library_epilogue(step, plan, epilogue, scratch)
     for point in itertools.product(*(range(step.batch[axis]) for axis in others)):
@@ -76,7 +75,7 @@ def _products(step: MatmulStep, plan: Plan, epilogue: Matched, scratch: Scratch,
             step.rows,
             step.columns,
             step.inner,
-            *map(matrices, (left, right, step.result, addend)),
+            *map(matrices, (left, right, result, addend)),
             epilogue.alpha,
             beta,
             tf32,

@@ -33,6 +33,10 @@ REASONS: dict[str, tuple[str, str]] = {
         "nothing: the library writes no others",
     ),
     "epilogue-type": ("{} is of {}, and the library reads {} beside this product", "cast it to the product's type"),
+    "epilogue-in-place": (
+        "an output takes the memory of {}, which the library may still read",
+        "nothing: one pass of a generated kernel saves that memory",
+    ),
     "epilogue-alignment": (
         "rows of {} elements of {} are no multiple of 16 bytes",
         "make the number of columns a multiple of 8",
@@ -67,12 +71,13 @@ class Declined:
 
 @dataclass(frozen=True)
 class Matched:
-    """``kind`` of ``alpha left @ right + beta addend + bias``, with numbers of the plan's buffers.
+    """``result = kind(alpha left @ right + beta addend + bias)``, with numbers of the plan's buffers.
 
     ``auxiliary`` is stored or read beside the result: what GELU is taken of.
     """
 
-    kind: Epilogue
+    result: int
+    kind: Epilogue = Epilogue.NONE
     alpha: float = 1.0
     beta: float = 0.0
     addend: int | None = None
@@ -109,9 +114,8 @@ class _Matching:
     def __init__(self, step: MatmulStep, nest: Nest, plan: Plan) -> None:
         self.step, self.nest, self.plan = step, nest, plan
         self.numbers = dict(zip((each.name for each in nest.parameters), step.epilogue.arguments[0]))
-        ours = [each for each in nest.parameters if self.numbers[each.name] == step.result.buffer]
-        (product,) = (each.name for each in ours if each.role == "input")
-        (self.host,) = (each.name for each in ours if each.is_written)
+        ours = (each for each in nest.parameters if self.numbers[each.name] == step.result.buffer)
+        product = next(each.name for each in ours if each.role == "input")
         self.here = linearize(tuple(map(Index.of, nest.axes)), tuple(axis.extent for axis in nest.axes))
         self.column = Index.of(nest.axes[-1])
         self.polynomials = Polynomials()
@@ -130,13 +134,18 @@ class _Matching:
         for atom in self.polynomials.atoms:
             if isinstance(atom, Loaded) and atom.index not in (self.here, self.column):
                 return Declined("epilogue-reads", (self.plan.buffers[self.numbers[atom.name]].name,))
-        result = written.pop(self.host)
-        matched = self._sum(result, Epilogue.NONE) or self._gelu(result, written) or self._gelu_gradient(result)
-        if matched is None:
-            return other
-        if len(written) != (matched.kind in _SAVING):
-            return Declined("epilogue-outputs", (len(written) + 1,))
-        return self._obstacle(matched) or matched
+        for name in written:
+            others = {other: polynomial for other, polynomial in written.items() if other != name}
+            matched = self._matched(written[name], others)
+            if matched is not None:
+                matched = replace(matched, result=self.numbers[name])
+                return self._obstacle(matched) or matched
+        return Declined("epilogue-outputs", (len(written),)) if len(written) > 1 else other
+
+    def _matched(self, polynomial: Polynomial, others: dict[str, Polynomial]) -> Matched | None:
+        """How the library makes ``polynomial``, and of what ``others`` there is what GELU is taken of."""
+        matched = self._sum(polynomial, Epilogue.NONE) or self._gelu(polynomial, others) or self._gradient(polynomial)
+        return matched if matched and len(others) == (matched.kind in _SAVING) else None
 
     def _sum(self, polynomial: Polynomial, kind: Epilogue) -> Matched | None:
         """``polynomial`` as a multiple of the product, one of another matrix, and a bias."""
@@ -154,7 +163,7 @@ class _Matching:
             else:
                 return None
         kind = kind if bias is None else _WITH_BIAS[kind]
-        return Matched(kind, alpha, beta, addend, bias) if alpha else None
+        return Matched(self.step.result.buffer, kind, alpha, beta, addend, bias) if alpha else None
 
     def _gelu(self, polynomial: Polynomial, others: dict[str, Polynomial]) -> Matched | None:
         for gate, operand in self._gates():
@@ -164,7 +173,7 @@ class _Matching:
                 return matched and replace(matched, auxiliary=self.numbers.get(saved))
         return None
 
-    def _gelu_gradient(self, polynomial: Polynomial) -> Matched | None:
+    def _gradient(self, polynomial: Polynomial) -> Matched | None:
         """The product times the derivative of GELU at another matrix."""
         for gate, operand in self._gates():
             opposite = self.polynomials.atom(Applied(_GATE, (-operand,)))
@@ -172,7 +181,7 @@ class _Matching:
             slope = gate + operand * gate * opposite * by_operand
             matrix = self._matrix(operand)
             if matrix is not None and polynomial.is_close(self.product * slope, _TOLERANCE):
-                return Matched(Epilogue.DGELU, auxiliary=matrix)
+                return Matched(self.step.result.buffer, Epilogue.DGELU, auxiliary=matrix)
         return None
 
     def _gates(self) -> Iterator[tuple[Polynomial, Polynomial]]:
@@ -189,14 +198,17 @@ class _Matching:
         return None
 
     def _obstacle(self, matched: Matched) -> Declined | None:
-        """What about the tensors the library cannot do. A bias is cast to the product's type when it is not."""
-        dtype = self.step.dtype
+        """What about the tensors the library cannot do. A bias is cast to the product's type when it is not of it."""
+        dtype, (shared,) = self.step.dtype, self.step.epilogue.shared
         if matched.kind in GELU and not dtype.is_half:
             return Declined("epilogue-gelu-f32")
-        for number in (matched.addend, matched.auxiliary):
+        for number in (matched.addend, matched.auxiliary, matched.result):
             if number is not None and self.plan.buffers[number].type.dtype != dtype:
                 buffer = self.plan.buffers[number]
                 return Declined("epilogue-type", (buffer.name, buffer.type.dtype, dtype))
         if matched.auxiliary is not None and self.step.columns % 8:
             return Declined("epilogue-alignment", (self.step.columns, dtype))
+        for place in shared:
+            if (number := self.step.epilogue.arguments[0][place]) != self.step.result.buffer:
+                return Declined("epilogue-in-place", (self.plan.buffers[number].name,))
         return None
