@@ -204,8 +204,8 @@ def test_it_computes_what_numpy_says(build, dtype):
     size = abs(wide["x"]) @ abs(wide["w"]) + 3
     for name, number in plan.outputs.items():
         found = flat[number].reshape(ROWS, COLUMNS).astype(np.float64)
-        # One rounding of the result, and for GELU one of the tensor that it reads.
-        assert (abs(found - wanted[name]) <= {bf16: 2.0**-8, f16: 2.0**-11}[dtype] * abs(wanted[name]) + 1e-6 * size).all()
+        rounding = {bf16: 2.0**-8, f16: 2.0**-11}[dtype] * abs(wanted[name])
+        assert (abs(found - wanted[name]) <= rounding + 1e-6 * size).all()
 
 
 def over_rows(t):
