@@ -97,10 +97,7 @@ class _Kind:
 def simt_launches(step: AttentionStep) -> tuple[Launch, ...]:
     """The launches that compute ``step``. Raises LoweringError for extents beyond what 32-bit numbers can count."""
     if max(step.queries, step.keys) > _MOST_ROWS:
-        raise LoweringError(
-            f"attention of {step.queries} queries and {step.keys} keys: more than {_MOST_ROWS}",
-            location=step.origins[0].locations[0] if step.origins[0].locations else None,
-        )
+        raise LoweringError(f"attention of {step.queries} queries and {step.keys} keys: {_MOST_ROWS} are the most")
     launches = (_launch(step, function) for function in _FUNCTIONS[step.operator])
     return tuple(launch for launch in launches if launch.blocks)
 
@@ -143,8 +140,7 @@ def _source(function: _Function, kind: _Kind, parameters: tuple[tuple[str, str],
     )
     body = (
         f'extern "C" __global__ void __launch_bounds__({_THREADS}) {name}(\n'
-        f"{views}    int queries, int keys, int width, int value_width, int inner_heads, int group, int ahead, {sums} scale) {{\n"
-        f"    eir::simt::{function.call.format(kind.c_type)}(\n"
-        f"        {{queries, keys, width, value_width, inner_heads, group, ahead, scale}},\n        {passed});\n}}\n"
+        f"{views}    EIR_SIZES({sums})) {{\n"
+        f"    eir::simt::{function.call.format(kind.c_type)}(\n        EIR_SIZES_OF({sums}),\n        {passed});\n}}\n"
     )
     return Source(name, unit(name, (*_FILES, _FOLDER / function.file), body), (name,))

@@ -17,6 +17,12 @@ template <class Sum> struct Sizes {
     Sum scale;
 };
 
+// The parameters of a kernel that make up its sizes, and these.
+#define EIR_SIZES(type) \
+    int queries, int keys, int width, int value_width, int inner_heads, int group, int ahead, type scale
+#define EIR_SIZES_OF(type) \
+    eir::simt::Sizes<type> { queries, keys, width, value_width, inner_heads, group, ahead, scale }
+
 struct Task {
     Head head;
     int first, column;  // of the block's rows and columns of the result
