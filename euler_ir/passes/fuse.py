@@ -51,8 +51,8 @@ class Fuse(Pass):
     The graph must hold primitive operators only. ``max_ops`` bounds the operators in one group, counting those between
     them that have no group, and so the size of a kernel, compile time and the depth of lowering. ``max_inline_size``
     bounds the operators without a group that one element may need before one of them is put into memory; one that is
-    read in two places counts twice, because the two may read it at different indices. Without ``prologues`` all operands
-    of products lie in memory.
+    read in two places counts twice, because the two may read it at different indices. Without ``prologues`` all
+    operands of products lie in memory.
     Raises PassError for ``max_ops`` below 1, ``max_inline_size`` below 0, and both together above 232.
     """
 

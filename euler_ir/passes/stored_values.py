@@ -129,8 +129,8 @@ class _Choice:
         return Repetition(work, count, tuple(tensors), tuple(brought))
 
     def _choose_prologues(self, prologues: bool) -> None:
-        """With ``prologues``, let products make the operands that nothing else reads, where that takes little work on what is in memory
-        anyway: a layer norm of known statistics, a cast, a rectifier.
+        """With ``prologues``, let products make the operands that nothing else reads, where that takes little work on
+        what is in memory anyway: a layer norm of known statistics, a cast, a rectifier.
         """
         products: dict[Value, list[Group]] = {}
         readers: dict[Value, str] = dict.fromkeys(self.grouping.results, "the graph's caller")
