@@ -18,7 +18,7 @@ _PROCESSES = 2
 # one library alone: different sources may have kernels, and static variables of templates, of the same name.
 _CHECKS = "alignment,bounds,signed-integer-overflow,shift-exponent,integer-divide-by-zero,unreachable,return"
 _OPTIONS = (
-    *("-DEIR_EMULATOR", "-O2", "-g1", "-w", f"-fsanitize={_CHECKS}", "-nodefaultlibs", "-lm", "-lc"),
+    *("-fmax-errors=5", "-DEIR_EMULATOR", "-O2", "-g1", "-w", f"-fsanitize={_CHECKS}", "-nodefaultlibs", "-lm", "-lc"),
     *("-fvisibility=hidden", "-fno-gnu-unique"),
 )
 

@@ -14,8 +14,7 @@ unsigned char* dynamic_shared;
 
 namespace {
 
-constexpr size_t PAGE = 4096;
-constexpr size_t MOST_BYTES = 256 << 10, ALIGNMENT = 16;
+constexpr size_t MOST_BYTES = 256 << 10, GUARD_BYTES = 64 << 10, ALIGNMENT = 16;
 
 struct Piece {
     unsigned char* start;
@@ -34,7 +33,7 @@ size_t array_bytes;
 
 unsigned char* memory_before_guard() {
     static unsigned char* const memory = [] {
-        auto* mapped = static_cast<unsigned char*>(mmap(nullptr, MOST_BYTES + 16 * PAGE, PROT_NONE,
+        auto* mapped = static_cast<unsigned char*>(mmap(nullptr, MOST_BYTES + GUARD_BYTES, PROT_NONE,
                                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
         mprotect(mapped, MOST_BYTES, PROT_READ | PROT_WRITE);
         return mapped;
@@ -124,6 +123,12 @@ void enter_shared_array(void* whole, size_t whole_bytes, void* elements, size_t 
         fail(0, "it takes %zu bytes of shared memory, %zu of them dynamic; a block has %zu", array_bytes + dynamic_bytes,
              dynamic_bytes, limit);
     }
+}
+
+std::string describe_shared_address(const void* address) {
+    size_t past = uintptr_t(address) - uintptr_t(dynamic_shared + dynamic_bytes);
+    if (past >= GUARD_BYTES) return "";
+    return std::to_string(past) + " bytes past the end of dynamic shared memory, of " + std::to_string(dynamic_bytes) + " bytes";
 }
 
 bool is_shared(const void* address, size_t bytes) {

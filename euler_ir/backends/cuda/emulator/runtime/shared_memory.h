@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+#include <string>
+
 #include "runtime.h"
 
 namespace cuda_emulator {
@@ -12,5 +14,8 @@ void prepare_shared_memory(size_t dynamic_bytes, size_t limit, const Kernel& ker
 
 void poison_shared_memory();   // before a block
 void check_shared_memory();    // after it: records a fault where bytes around an array were changed
+
+// "4 bytes past the end of dynamic shared memory"; empty when the address is near none.
+std::string describe_shared_address(const void* address);
 
 }  // namespace cuda_emulator

@@ -8,6 +8,7 @@
 
 #include "faults.h"
 #include "memory.h"
+#include "shared_memory.h"
 
 namespace cuda_emulator {
 
@@ -60,7 +61,8 @@ void record_bad_access(const siginfo_t* info, const void* context) {
     } else if (uintptr_t(address) < 65536) {
         record_fault(current, at, "it %s through a null pointer (address %p)", by.access, address);
     } else {
-        std::string what = describe_address(address);
+        std::string what = describe_shared_address(address);
+        if (what.empty()) what = describe_address(address);
         if (what.empty()) what = "an address of no allocation";
         record_fault(current, at, "it %s %s", by.access, what.c_str());
     }
