@@ -83,4 +83,22 @@ __device__ __forceinline__ T over_parts(const unsigned char* shared, Combine com
     return over_lanes<warps>(reinterpret_cast<const T*>(shared)[threadIdx.x % warps], combine);
 }
 
+// Each thread's `value` goes to its place in shared memory; behind a barrier, `over_warps` combines those of its lane.
+template <class T> __device__ __forceinline__ void put_own(unsigned char* shared, T value) {
+    reinterpret_cast<T*>(shared)[threadIdx.x] = value;
+}
+
+template <int warps, class T, class Combine>
+__device__ __forceinline__ T over_warps(const unsigned char* shared, Combine combine) {
+    const T* of_lane = reinterpret_cast<const T*>(shared) + threadIdx.x % 32;
+    T parts[warps];
+#pragma unroll
+    for (int warp = 0; warp < warps; ++warp) parts[warp] = of_lane[32 * warp];
+#pragma unroll
+    for (int half = warps / 2; half > 0; half /= 2)
+#pragma unroll
+        for (int warp = 0; warp < half; ++warp) parts[warp] = combine(parts[warp], parts[warp + half]);
+    return parts[0];
+}
+
 }  // namespace eir
