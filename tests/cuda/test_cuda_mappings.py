@@ -31,22 +31,76 @@ def columns_of(rows, columns, dtype="f32"):
     return nest_of(COLUMNS, rows=rows, columns=columns, size=rows * columns, dtype=dtype)
 
 
-@pytest.mark.parametrize(
-    ("rows", "columns", "dtype"),
-    [(33, 1, "f32"), (64, 31, "i32"), (127, 33, "f64"), (1000, 64, "f32"), (4096, 5, "f32"), (2049, 768, "f32")],
-)
-def test_columns_are_summed_by_whole_blocks(rows, columns, dtype):
-    run = random_run(columns_of(rows, columns, dtype), seed=rows)
-    x, s = run.arrays[0].reshape(rows, columns).astype(np.float64), run.arrays[1].astype(np.float64)
-    for contract in (True, False):
-        found = []
-        for order in ("ascending", "descending", 3):
-            emulate([run], order, contract)
-            found.append([array.tobytes() for array in outputs(run)])
-        assert found[0] == found[1] == found[2]
-        total, top = outputs(run)
+COLUMN_SIZES = [(33, 1, "f32"), (64, 31, "i32"), (127, 33, "f64"), (1000, 64, "f32"), (4096, 5, "f32"), (2049, 768, "f32")]
+
+
+def in_every_order(runs, contract=True):
+    """The results of ``runs``, launched together, which no order of threads changes."""
+    found = []
+    for order in ("ascending", "descending", 3):
+        emulate(runs, order, contract)
+        found.append([[array.tobytes() for array in outputs(run)] for run in runs])
+    assert found[0] == found[1] == found[2]
+    return [outputs(run) for run in runs]
+
+
+@pytest.mark.parametrize("contract", [True, False])
+def test_columns_are_reduced_by_whole_blocks(contract):
+    runs = [random_run(columns_of(*sizes), seed=sizes[0]) for sizes in COLUMN_SIZES]
+    for (rows, columns, _), run, (total, top) in zip(COLUMN_SIZES, runs, in_every_order(runs, contract)):
+        x, s = run.arrays[0].reshape(rows, columns).astype(np.float64), run.arrays[1].astype(np.float64)
         np.testing.assert_allclose(total, s @ x, rtol=0, atol=3e-7 * np.abs(s[:, None] * x).sum(0).max())
         np.testing.assert_array_equal(top, x.max(0))
-    launches = kernel_calls(step_of([run])).calls
-    assert max(launch.blocks for launch in launches) > 1 or columns <= 32
-    assert len(launches) == (1 if rows < 128 else 2)
+
+
+def test_long_columns_are_dealt_to_several_blocks():
+    for (rows, columns, dtype), blocks in zip(COLUMN_SIZES, [(1,), (1,), (1 * 2,), (2 * 15, 1), (64, 1), (24 * 10, 3)]):
+        calls = kernel_calls(step_of([random_run(columns_of(rows, columns, dtype))]))
+        assert tuple(launch.blocks for launch in calls.calls) == blocks, (rows, columns)
+
+
+SCATTER = """eir 1
+kernel @scatter {{
+  nest (input %at: i32[{updates}], input %new: f32[{size}], {role} %y: f32[{total}]) for k in {width} vector {{
+    {zeros}
+    loop j in {updates} {{
+      %v1: i32 = load %at[j]
+      %v2: i64 = cast %v1
+      %v3 = check %v2 in {places} fault 1
+      %v4: f32 = load %new[{width} j + k]
+      store %y[k + {width} %v3] += %v4
+    }}
+  }}
+}}
+"""
+ZEROS = """loop t in {places} {{
+      %v0: f32 = constant 0.0
+      store %y[k + {width} t] = %v0
+    }}"""
+
+
+def scatter_of(updates, places, width, is_new):
+    sizes = {"updates": updates, "places": places, "width": width}
+    zeros = ZEROS.format(**sizes) if is_new else ""
+    role = "output" if is_new else "inout"
+    return nest_of(SCATTER, zeros=zeros, role=role, size=updates * width, total=places * width, **sizes)
+
+
+def test_what_is_scattered_is_added_in_order():
+    """Bit for bit: numpy adds one update after the other."""
+    sizes = [(33, 5, 7), (300, 3, 257), (513, 700, 32), (400, 9, 1100)]
+    cases = [(*each, is_new) for each in sizes for is_new in (True, False)]
+    runs = [random_run(scatter_of(*case), seed=number, high=case[1]) for number, case in enumerate(cases)]
+    for (updates, places, width, is_new), run, (found,) in zip(cases, runs, in_every_order(runs)):
+        at, new, given = run.arrays
+        wanted = np.zeros((places, width), np.float32) if is_new else given.reshape(places, width).copy()
+        np.add.at(wanted, at, new.reshape(updates, width))
+        np.testing.assert_array_equal(found.reshape(places, width), wanted)
+    assert len(kernel_calls(step_of(runs)).calls) == 3
+
+
+def test_an_update_out_of_range_is_reported_and_goes_to_the_first_place():
+    run = random_run(scatter_of(40, 6, 3, True), high=6)
+    run.arrays[0][7] = 6
+    check([run])
+    assert run.fault == 1
