@@ -33,15 +33,13 @@ from euler_ir.passes.manager import Pass
 from euler_ir.passes.options import expect_at_least
 from euler_ir.passes.parallelism import is_parallel
 from euler_ir.passes.refusals import Refusal
-from euler_ir.passes.stored_values import MAX_REPEATED, choose_stored
+from euler_ir.passes.stored_values import choose_stored
 from euler_ir.shapes import Shape
 
 _ALONE = {"scatter_add": ("scatter", 1), "index_add": ("scatter", 2), "dynamic_update_slice": ("update", 1)}
 """Indexing operators that are a loop nest of their own: of which kind, and over which operand the loops run."""
 _LOOPS = ("pointwise", "reduction")
 """Kinds of groups that operators may join."""
-_MOST_PLACED = MOST_OPS - MAX_REPEATED
-"""Operators that may be placed in a group, which then still has room for what it repeats of other groups."""
 
 
 @dataclass(frozen=True)
@@ -51,23 +49,30 @@ class Fuse(Pass):
     The graph must hold primitive operators only. ``max_ops`` bounds the operators in one group, counting those between
     them that have no group, and so the size of a kernel, compile time and the depth of lowering. ``max_inline_size``
     bounds the operators without a group that one element may need before one of them is put into memory; one that is
-    read in two places counts twice, because the two may read it at different indices. Without ``prologues`` all
-    operands of products lie in memory.
-    Raises PassError for ``max_ops`` below 1, ``max_inline_size`` below 0, and both together above 232.
+    read in two places counts twice, because the two may read it at different indices. Rather than having another group
+    put a value into memory, a group computes it again by up to ``max_repeated`` operators, counted likewise, which take
+    at most ``max_repeated_work``: 5 for an expensive one, 1 for another. Without ``prologues`` all operands of products
+    lie in memory.
+    Raises PassError for ``max_ops`` below 1, another number below 0, and all but the work together above 256.
     """
 
     name = "fuse"
     level = "fused"
     max_ops: int = 96
     max_inline_size: int = 24
+    max_repeated: int = 24
+    max_repeated_work: int = 8
     prologues: bool = True
 
     def __post_init__(self) -> None:
         expect_at_least(1, max_ops=self.max_ops)
-        expect_at_least(0, max_inline_size=self.max_inline_size)
-        if self.max_ops + self.max_inline_size > _MOST_PLACED:
+        repeated = {"max_repeated": self.max_repeated, "max_repeated_work": self.max_repeated_work}
+        expect_at_least(0, max_inline_size=self.max_inline_size, **repeated)
+        # What is placed in a group leaves room for what it repeats of other groups.
+        most_placed = MOST_OPS - self.max_repeated
+        if self.max_ops + self.max_inline_size > most_placed:
             bounds = f"max_ops is {self.max_ops} and max_inline_size {self.max_inline_size}"
-            raise PassError(f"{bounds}, expected at most {_MOST_PLACED} together")
+            raise PassError(f"{bounds}, expected at most {most_placed} together")
 
     def run(self, graph: Graph) -> FusedGraph:
         return _Fusion(graph, self).run()
@@ -105,7 +110,7 @@ class _Fusion(Grouping):
                     skipped.update(self._place_call(op.name, call))
         for value in self.graph.results():
             self._store(value)
-        choose_stored(self, self.limits.prologues)
+        choose_stored(self, self.limits)
         fused = FusedGraph(self.graph, tuple(self.groups), Refusals(self.apart, self.unrepeated, self.read))
         order = fused.order()
         for group in self.groups:

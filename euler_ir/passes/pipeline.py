@@ -61,7 +61,13 @@ PRESETS = {
     "none": "",
     "default": _DEFAULT,
     "fast": _DEFAULT.replace("simplify", "simplify{numerics=approximate}"),
-    "cuda": _DEFAULT.replace("legalize", "legalize{half_calls=true,split_products=false}") + ",fuse{prologues=false}",
+    "cuda": ",".join(
+        (
+            _DEFAULT.replace("legalize", "legalize{half_calls=true,split_products=false}"),
+            # A GPU computes dozens of times in the time of a read: a GELU's slope again rather than keep it.
+            "fuse{max_repeated=40,max_repeated_work=32,prologues=false}",
+        )
+    ),
 }
 """Texts of pipelines by a name that can stand in other texts."""
 

@@ -97,11 +97,11 @@ REASONS: dict[str, tuple[str, str]] = {
     "not-elementwise": ("{} is no elementwise operator", "nothing: repeating it costs more than reading it"),
     "costly": (
         "an element takes {} units of work, more than {}",
-        "raise MAX_RECOMPUTED_WORK (of products: MAX_PROLOGUE_WORK) in passes/stored_values.py",
+        "raise max_repeated_work of the pass fuse (of products: MAX_PROLOGUE_WORK in passes/stored_values.py)",
     ),
     "long": (
         "an element takes {} operators, more than {}",
-        "raise MAX_REPEATED in passes/stored_values.py",
+        "raise max_repeated of the pass fuse",
     ),
     "reads-more": (
         "it would read {} elements to make {}",

@@ -9,18 +9,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from euler_ir.graph import Op, Value
 from euler_ir.passes.groups import Group, Grouping, root_of, without_ones
 from euler_ir.passes.refusals import Refusal
 from euler_ir.passes.views import MatrixView
 
-MAX_RECOMPUTED_WORK = 8
-"""Work (see ``_cost``) that a group repeats rather than reading another group's intermediate from memory."""
+if TYPE_CHECKING:
+    from euler_ir.passes.fuse import Fuse
+
 MAX_PROLOGUE_WORK = 4
 """Work that a product repeats for every thread, and whenever it packs an operand again."""
-MAX_REPEATED = 24
-"""Operators of other groups that a group computes for one value, also when that moves them and repeats no work."""
 
 
 @dataclass(frozen=True)
@@ -35,25 +35,23 @@ class Repetition:
     brought: tuple[Value, ...]
 
 
-def choose_stored(grouping: Grouping, prologues: bool) -> None:
-    """Decide what each group of ``grouping`` writes to memory and reads from there; drops groups that are idle.
-
-    With ``prologues`` products make operands themselves where that is cheap.
-    """
-    _Choice(grouping).run(prologues)
+def choose_stored(grouping: Grouping, limits: Fuse) -> None:
+    """Decide what each group of ``grouping`` writes to memory and reads from there; drops groups that are idle."""
+    _Choice(grouping, limits).run()
 
 
 class _Choice:
-    def __init__(self, grouping: Grouping) -> None:
+    def __init__(self, grouping: Grouping, limits: Fuse) -> None:
         self.grouping = grouping
+        self.limits = limits
         self.home = grouping.home
         self.stored = grouping.stored
         self.movable: dict[Value, Group] = {}
         self.repeatable: dict[Value, Repetition] = {}
 
-    def run(self, prologues: bool) -> None:
+    def run(self) -> None:
         self._choose_recomputed()
-        self._choose_prologues(prologues)
+        self._choose_prologues()
         self._find_inputs()
 
     def _choose_recomputed(self) -> None:
@@ -120,17 +118,17 @@ class _Choice:
                     brought[base] = None  # what moves reads this instead of being stored itself
                 tensors[base] = None
         read = sum(tensor.size for tensor in tensors)
-        if work > MAX_RECOMPUTED_WORK:
-            return Refusal("costly", (work, MAX_RECOMPUTED_WORK))
-        if count > MAX_REPEATED:
-            return Refusal("long", (count, MAX_REPEATED))
+        if work > self.limits.max_repeated_work:
+            return Refusal("costly", (work, self.limits.max_repeated_work))
+        if count > self.limits.max_repeated:
+            return Refusal("long", (count, self.limits.max_repeated))
         if read * 4 > op.result.size * 5:
             return Refusal("reads-more", (read, op.result.size))
         return Repetition(work, count, tuple(tensors), tuple(brought))
 
-    def _choose_prologues(self, prologues: bool) -> None:
-        """With ``prologues``, let products make the operands that nothing else reads, where that takes little work on
-        what is in memory anyway: a layer norm of known statistics, a cast, a rectifier.
+    def _choose_prologues(self) -> None:
+        """Let products, if they may, make the operands that nothing else reads, where that takes little work on what is
+        in memory anyway: a layer norm of known statistics, a cast, a rectifier.
         """
         products: dict[Value, list[Group]] = {}
         readers: dict[Value, str] = dict.fromkeys(self.grouping.results, "the graph's caller")
@@ -151,7 +149,7 @@ class _Choice:
             home = self.home.get(value)
             if home is None:
                 continue
-            if not prologues:
+            if not self.limits.prologues:
                 again = Refusal("no-prologues")
             elif value in readers:
                 again = Refusal("operand-read-elsewhere", (readers[value],))

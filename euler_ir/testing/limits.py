@@ -8,14 +8,13 @@ from collections.abc import Iterator
 
 from euler_ir import compiler
 from euler_ir.loops import lower
-from euler_ir.passes import Fuse, legalize, parallelism, stored_values
+from euler_ir.passes import Fuse, legalize, parallelism
 from euler_ir.plan import schedule
 
 TIGHT = {
     parallelism: dict(SMALL_FRAME=4, LANES=2),
     legalize: dict(LANES=2),
-    compiler: dict(Fuse=functools.partial(Fuse, max_ops=7, max_inline_size=3)),
-    stored_values: dict(MAX_REPEATED=5),
+    compiler: dict(Fuse=functools.partial(Fuse, max_ops=7, max_inline_size=3, max_repeated=5)),
     lower: dict(MAX_LOCAL_BYTES=32),
     schedule: dict(WINDOW=2),
 }
