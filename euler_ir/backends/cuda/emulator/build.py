@@ -23,6 +23,7 @@ _OPTIONS = (
 )
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_DIRECTIVE = re.compile(r"^\s*#(?:\\\n|[^\n])*", re.MULTILINE)
 _BOUNDS = re.compile(r"__(?:launch_bounds|maxnreg|cluster_dims)__\s*\((?:[^()]|\([^()]*\))*\)")
 _KERNEL = re.compile(r"(?P<template>template\s*<[^;{}()]*>\s*)?[^;{}>]*?\b__global__\b[^;{}()]*?(?P<name>\w+)\s*\(")
 _DYNAMIC = re.compile(r"extern\s+__shared__\s+(?P<type>[^;\[]+?)\s*\b(?P<name>\w+)\s*\[\s*\]\s*;")
@@ -62,7 +63,7 @@ def _unit(source: Source | str, kernels: Sequence[str] | None) -> tuple[str, str
 
 def kernel_names(text: str) -> list[str]:
     """The functions of ``text`` that are kernels and no templates."""
-    code = _BOUNDS.sub(" ", _COMMENT.sub(" ", text))
+    code = _BOUNDS.sub(" ", _DIRECTIVE.sub(" ", _COMMENT.sub(" ", text)))
     names = (match["name"] for match in _KERNEL.finditer(code) if not match["template"])
     return list(dict.fromkeys(names))
 

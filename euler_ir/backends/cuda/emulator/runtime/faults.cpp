@@ -122,14 +122,9 @@ void check_mask(const Thread& caller, const Request& request) {
     }
 }
 
-void check_agreement(const Warp& warp, int caller, const Request& request) {
-    for (unsigned left = request.mask & warp.waiting; left; left &= left - 1) {
-        const Request& other = *warp.requests[__builtin_ctz(left)];
-        if (!(other.mask >> caller & 1)) continue;
-        if (other.operation == request.operation && other.mask == request.mask) continue;
-        fail(request.line, "%s with mask 0x%08x waits for lane %d, which waits for this one at %s on line %d, mask 0x%08x",
-             request.operation, request.mask, __builtin_ctz(left), other.operation, other.line, other.mask);
-    }
+void fail_disagreement(const Request& request, const Request& other, int other_lane) {
+    fail(request.line, "%s with mask 0x%08x waits for lane %d, which waits for this one at %s on line %d, mask 0x%08x",
+         request.operation, request.mask, other_lane, other.operation, other.line, other.mask);
 }
 
 void fail_finished(const Thread& finished, const Request& request, int waiting) {

@@ -33,8 +33,8 @@ void record_fault_of_launch(const char* format, ...) __attribute__((format(print
 
 // The rules of masks: it names the caller, and no lane that is not there or has finished.
 void check_mask(const Thread& caller, const Request& request);
-// A lane that the request waits for does not wait for the caller with another one.
-void check_agreement(const Warp& warp, int caller, const Request& request);
+// Two lanes wait for each other with different requests.
+[[noreturn]] void fail_disagreement(const Request& request, const Request& other, int other_lane);
 // The last lane of the mask that is missing has finished: `waiting` waits for ever.
 [[noreturn]] void fail_finished(const Thread& finished, const Request& request, int waiting);
 void record_deadlock();

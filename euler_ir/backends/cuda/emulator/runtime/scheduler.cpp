@@ -85,13 +85,14 @@ unsigned mask_of(const Warp& warp, const Request& request) {
 // Puts the request to those that wait for it. Whether all have come.
 bool join(Warp& warp, int lane, Request& request) {
     request.first = &request;
-    if (unsigned others = request.mask & warp.waiting) {
-        Request& other = *warp.requests[__builtin_ctz(others)];
+    for (unsigned others = request.mask & warp.waiting; others; others &= others - 1) {
+        const Request& other = *warp.requests[__builtin_ctz(others)];
         if (other.operation == request.operation && other.mask == request.mask) {
             request.first = other.first;
-        } else {
-            check_agreement(warp, lane, request);
+            break;
         }
+        // Lanes that the mask names may come later, from what they do with other lanes until then.
+        if (other.mask >> lane & 1) fail_disagreement(request, other, __builtin_ctz(others));
     }
     warp.requests[lane] = &request;
     warp.waiting |= 1u << lane;
