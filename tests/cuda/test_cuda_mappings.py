@@ -4,19 +4,21 @@ import numpy as np
 import pytest
 from nest_launches import check, emulate, outputs, random_run, step_of
 
+from euler_ir.backends.cuda import nvrtc
 from euler_ir.backends.cuda.codegen import kernel_calls
 from euler_ir.loops.parser import parse_kernel
 
 COLUMNS = """eir 1
 kernel @columns {{
-  nest (input %x: {dtype}[{size}], input %s: {dtype}[{rows}], output %total: {dtype}[{columns}], output %top: {dtype}[{columns}]) for k in {columns} vector {{
+  nest (input %x: {dtype}[{size}], input %s: {dtype}[{rows}],
+        output %a: {dtype}[{columns}], output %b: {dtype}[{columns}]) for k in {columns} vector {{
     loop j in {rows} {{
       %a: {dtype} = load %x[{columns} j + k]
       %b: {dtype} = load %s[j]
       %c: {dtype} = multiply %a, %b
     }} sum %t: {dtype} = %c, max %m: {dtype} = %a
-    store %total[k] = %t
-    store %top[k] = %m
+    store %a[k] = %t
+    store %b[k] = %m
   }}
 }}
 """
@@ -31,7 +33,10 @@ def columns_of(rows, columns, dtype="f32"):
     return nest_of(COLUMNS, rows=rows, columns=columns, size=rows * columns, dtype=dtype)
 
 
-COLUMN_SIZES = [(33, 1, "f32"), (64, 31, "i32"), (127, 33, "f64"), (1000, 64, "f32"), (4096, 5, "f32"), (2049, 768, "f32")]
+COLUMN_SIZES = [
+    *((33, 1, "f32"), (64, 31, "i32"), (127, 33, "f64")),
+    *((1000, 64, "f32"), (4096, 5, "f32"), (2049, 768, "f32")),
+]
 
 
 def in_every_order(runs, contract=True):
@@ -104,3 +109,44 @@ def test_an_update_out_of_range_is_reported_and_goes_to_the_first_place():
     run.arrays[0][7] = 6
     check([run])
     assert run.fault == 1
+
+
+TRANSPOSED = """eir 1
+kernel @transposed {{
+  nest (input %x: {dtype}[{size}], input %z: {dtype}[{size}], output %y: {dtype}[{size}], output %t: {dtype}[{size}])
+      for b in {batch}, i in {rows}, j in {columns} vector {{
+    %a: {dtype} = load %x[{plane} b + {rows} j + i]
+    %c: {dtype} = load %z[{plane} b + {columns} i + j] if 1 <= i < {rows}
+    %d: {dtype} = add %a, %c
+    store %y[{plane} b + {columns} i + j] = %d
+    store %t[{plane} b + {rows} j + i] = %c
+  }}
+}}
+"""
+
+
+def test_tiles_turn_in_shared_memory():
+    cases = [(1, 32, 32, "f32"), (2, 33, 8, "i32"), (3, 8, 70, "f64"), (1, 65, 31, "bf16"), (2, 40, 100, "bool")]
+    runs = []
+    for number, (batch, rows, columns, dtype) in enumerate(cases):
+        size = batch * rows * columns
+        sizes = {"batch": batch, "rows": rows, "columns": columns, "size": size, "plane": rows * columns}
+        nest = nest_of(TRANSPOSED, dtype=dtype, **sizes)
+        runs.append(random_run(nest, seed=number))
+    for (batch, rows, columns, _), run, (y, t) in zip(cases, runs, in_every_order(runs)):
+        x = run.arrays[0].reshape(batch, columns, rows).swapaxes(1, 2)
+        z = run.arrays[1].reshape(batch, rows, columns).copy()
+        z[:, 0] = 0
+        np.testing.assert_array_equal(y.reshape(z.shape), x + z)
+        np.testing.assert_array_equal(t.reshape(batch, columns, rows), z.swapaxes(1, 2))
+        (launch,) = kernel_calls(step_of([run])).calls
+        assert launch.blocks == batch * -(-rows // 32) * -(-columns // 32) and "x_tile" in launch.source.text
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_no_mapping_spills(architecture):
+    nests = [columns_of(*sizes) for sizes in COLUMN_SIZES[2:5]] + [scatter_of(513, 700, 300, True)]
+    nests.append(nest_of(TRANSPOSED, batch=2, rows=40, columns=100, size=8000, plane=4000, dtype="bf16"))
+    for launch in kernel_calls(step_of([random_run(nest) for nest in nests])).calls:
+        (found,) = nvrtc.compile_cuda(launch.source.text, architecture).resources.values()
+        assert found.spill_stores == found.spill_loads == found.stack == 0 and found.registers <= 128

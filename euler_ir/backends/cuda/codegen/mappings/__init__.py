@@ -5,11 +5,11 @@ Each is a module with `suits`, whether it can take a nest and is the best that c
 
 from __future__ import annotations
 
-from euler_ir.backends.cuda.codegen.mappings import columns, pointwise, points, rows, scatter
+from euler_ir.backends.cuda.codegen.mappings import columns, pointwise, points, rows, scatter, transposed
 from euler_ir.backends.cuda.codegen.stage import Mapped
 from euler_ir.loops.kernel import Nest
 
-MAPPINGS = (pointwise, scatter, rows, columns, points)
+MAPPINGS = (transposed, pointwise, scatter, rows, columns, points)
 """The first that suits a nest takes it; the last one suits all."""
 
 

@@ -151,8 +151,8 @@ def _found(nest: Nest, found: _Scatter, first: Parameter, targets: Parameter) ->
 
 
 class _Sums:
-    """Writes the last stage: a block for each update and some of its elements. That of the first update for a place adds
-    up all that go there, ``elements`` of them in a thread; the others have nothing to do.
+    """Writes the last stage: a block for each update and some of its elements. That of the first update for a place
+    adds up all that go there, ``elements`` of them in a thread; the others have nothing to do.
     """
 
     def __init__(self, nest: Nest, found: _Scatter) -> None:
@@ -167,7 +167,8 @@ class _Sums:
         code, updates, place = self.code, self.found.updates, self.place
         code.comment(f"{updates} updates, {self.chunks} blocks for each")
         leader = code.names.new("leader")
-        code.line(f"const int {leader} = int(task / {self.chunks}), {self.begin} = int(task % {self.chunks}) * {self.chunk};")
+        code.line(f"const int {leader} = int(task / {self.chunks});")
+        code.line(f"const int {self.begin} = int(task % {self.chunks}) * {self.chunk};")
         code.line(f"const long long {place} = targets[{leader}];")
         code.line(f"if (first[{place}] != {leader}) return;")
         code.values[self.found.check.result], code.dtypes[self.found.check.result] = place, i64
@@ -175,8 +176,7 @@ class _Sums:
         code.line(f"{register_type(self.buffer.dtype)} {sums}[{self.elements}];")
         self._for_elements(lambda: code.line(f"{sums}[element] = {self._at_first()};"))
         self._updates(leader, lambda: self._add(f"{sums}[element]"))
-        sum = f"{sums}[element]"
-        self._for_elements(lambda: code.line(f"{self._element()} = {to_memory(self.buffer.dtype, sum)};"))
+        self._for_elements(lambda: self._end(f"{sums}[element]"))
         tasks = updates * self.chunks
         return _stage(self.nest, code, tasks, (first, targets), shared_bytes=4 * _WARPS)
 
@@ -214,6 +214,9 @@ class _Sums:
 
     def _element(self) -> str:
         return self.code.places[self.buffer.name](self.code.index(self.found.store.index))
+
+    def _end(self, sum: str) -> None:
+        self.code.line(f"{self._element()} = {to_memory(self.buffer.dtype, sum)};")
 
     def _add(self, sum: str) -> None:
         code, (*statements, store) = self.code, self.found.loop.body
