@@ -1,6 +1,6 @@
 """What the runtime asks of a device: memory, modules, streams, events and graphs, as CUDA knows them.
 
-`cupy_device` implements it on a GPU and `emulator.device` on the CPU. Addresses are integers; they belong to one device.
+`cupy_device` implements it on a GPU and `emulator.device` on the CPU. Addresses are integers, each of one device.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Stream(ABC):
 
 
 def check_launch(device: Device, module: Module, kernel: str, blocks: int, threads: int, shared_bytes: int) -> None:
-    """Raise ExecutionError for a launch that ``device`` cannot take; CUDA runs some of these otherwise than asked for."""
+    """Raise ExecutionError for a launch that ``device`` cannot take; of some, CUDA's bindings make others."""
     if kernel not in module.source.kernels:
         raise ExecutionError(f"{module.source.name!r} has no kernel {kernel!r}")
     for what, number, least, most in (
@@ -172,4 +172,4 @@ def check_launch(device: Device, module: Module, kernel: str, blocks: int, threa
         ("bytes of shared memory", shared_bytes, 0, device.most_shared_bytes),
     ):
         if not least <= number <= most:
-            raise ExecutionError(f"{kernel!r} is launched with {number} {what}, and {device.name} has {least} to {most}")
+            raise ExecutionError(f"{kernel!r} is launched with {number} {what}; {device.name} has {least} to {most}")

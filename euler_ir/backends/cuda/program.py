@@ -115,8 +115,8 @@ class CudaProgram(Program):
 
     @property
     def scratch_bytes(self) -> int:
-        """On the device: scratch memory of steps and products, and where inputs land. On the host: what they and results
-        pass through.
+        """On the device: scratch memory of steps and products, and where inputs land. On the host: what these and the
+        results pass through.
         """
         slot = 2 * self.input_layout.nbytes + self.result_layout.nbytes
         return self.calls.scratch_bytes + self._workspace_bytes + SLOTS * slot

@@ -55,7 +55,7 @@ class Runtime:
                     hint='start processes with multiprocessing\'s "spawn", or compile for "cpu" in this one',
                 )
             if self._is_taken:
-                raise ExecutionError(f"a signal handler cannot use {self.device.name} in the middle of a call that does")
+                raise ExecutionError(f"a signal handler cannot use {self.device.name} within a call that does")
             self._is_taken = True
             try:
                 yield
@@ -90,7 +90,7 @@ class Runtime:
         return self._modules[source.code]
 
     def resident(self, kept: Kept) -> Resident:
-        """The place of ``kept`` on the device, which every program uses. Raises MemoryError when the device lacks it."""
+        """Where ``kept`` lies on the device, for every program. Raises MemoryError when the device lacks room."""
         found = self._residents.get(kept)
         if found is None:
             found = self._residents[kept] = Resident(self, self.block(kept.array.nbytes))

@@ -27,7 +27,7 @@ from euler_ir.backends.cuda.codegen import kernel_calls
 from euler_ir.backends.cuda.gemm import Product, product_calls
 from euler_ir.errors import LoweringError
 from euler_ir.plan.kernels import find_kernel
-from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MatmulStep, Origin, Plan, Step
+from euler_ir.plan.plan import AttentionStep, CopyStep, MatmulStep, Origin, Plan, Step
 
 Call = Launch | Copy | Fill | Product
 
@@ -82,7 +82,7 @@ def planned_calls(plan: Plan, architecture: str, code: Mapping[str, str] = Mappi
     """The calls of ``plan`` on ``architecture``.
 
     ``code`` is CUDA C++ that takes the place of what is generated for kernels, called by name or number: a unit that
-    compiles alone, with kernels of the same names. Raises LoweringError for what has no code, or code that does not fit.
+    compiles alone, with kernels of the same names. Raises LoweringError for what has no code, or code without them.
     """
     done = [(step, calls_of(step, plan, architecture)) for step in plan.steps()]
     given = {id(step): text for name, text in code.items() for step in find_kernel(plan, name).launches}

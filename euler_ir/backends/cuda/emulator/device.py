@@ -27,8 +27,8 @@ from euler_ir.errors import ExecutionError
 
 
 class EmulatedDevice(Device):
-    """``order`` is that of a block's threads (see `build`), ``seed`` draws the order of streams, and ``memory_bytes`` is
-    how much memory it says to have. An error of work in a queue ends all work in all queues.
+    """``order`` is that of a block's threads, ``seed`` draws that of streams, and it says when ``memory_bytes``
+    are used up. An error of work in a queue ends all work in all queues.
     """
 
     def __init__(
