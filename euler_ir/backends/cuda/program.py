@@ -41,9 +41,8 @@ class CudaProgram(Program):
         self._constant_layout = Layout(plan, _numbers(plan, "constant"))
         self._calls_begun = 0
         with self.runtime.turn():
-            self.runtime.load(self.calls.sources)
-            self._needs_products = next(self.calls.products(), None) is not None
             self._expect_room()
+            self.runtime.load(self.calls.sources)
             self._allocate()
 
     def _allocate(self) -> None:
@@ -111,7 +110,7 @@ class CudaProgram(Program):
 
     @property
     def _workspace_bytes(self) -> int:
-        return self.device.cublaslt.workspace_bytes if self._needs_products else 0
+        return self.device.cublaslt.workspace_bytes if any(self.calls.products()) else 0
 
     @property
     def scratch_bytes(self) -> int:

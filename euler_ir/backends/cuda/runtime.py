@@ -73,13 +73,17 @@ class Runtime:
 
     def free_memory(self) -> int:
         """How many bytes can be allocated, after giving back what nobody holds any more."""
-        if self._retired:
+        if self.in_flight or self._retired:
             self.device.synchronize()
-            while self._retired:
-                self.device.free(self._retired.popleft())
-            for slot in [slot for slot in self.in_flight if slot.fault() is None]:
-                slot.land()
+        self._land_what_is_right()
+        while self._retired:
+            self.device.free(self._retired.popleft())
         return self.device.memory()[0]
+
+    def _land_what_is_right(self) -> None:
+        """Let go of calls that have finished. A fault stays until somebody looks, even when its program goes."""
+        for slot in [slot for slot in self.in_flight if slot.fault() is None]:
+            slot.land()
 
     def load(self, sources: Iterable[Source]) -> None:
         """Load what is not there yet; see `module`."""
