@@ -8,6 +8,8 @@ import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from euler_ir.backends.cuda.limits import ARCHITECTURE
+
 
 def add_target(parser: argparse.ArgumentParser) -> None:
     """The positional argument that ``inspect.user_graph.load_graph`` takes."""
@@ -55,6 +57,13 @@ def add_arrays(parser: argparse.ArgumentParser) -> None:
 def add_threads(parser: argparse.ArgumentParser) -> None:
     """The number of worker threads of the CPU backend."""
     parser.add_argument("--threads", type=count, help="worker threads of the backend cpu (default: all cores)")
+
+
+def add_architecture(parser: argparse.ArgumentParser) -> None:
+    """The GPU that what is printed of the backend cuda is compiled for."""
+    parser.add_argument(
+        "--arch", default=ARCHITECTURE, metavar="sm_NN", help="GPU of the levels cuda, ptx and sass (default: %(default)s)"
+    )
 
 
 def add_pipeline(parser: argparse.ArgumentParser, what: str = "the passes to run") -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from euler_ir.backends.cuda.limits import ARCHITECTURE
 from euler_ir.compiler import lower
 from euler_ir.graph import Graph
+from euler_ir.inspect.cuda.listing import LEVELS, cuda_text
+from euler_ir.inspect.cuda.step_calls import lower_for_cuda
 from euler_ir.loops.printer import print_kernels
 from euler_ir.passes.fused_printer import print_fused
 from euler_ir.plan.kernels import distinct_kernels
@@ -19,18 +22,20 @@ STAGES = {
     "plan": "steps in phases, buffers with their places in memory, and the peak",
     "llvm": "the optimised LLVM IR of the step and of its loop nests",
     "asm": "the same as assembly of this machine",
+    **LEVELS,
 }
-"""What ``dump`` can print, from the user's graph downwards."""
+"""What ``dump`` can print, from the user's graph downwards; the last three as the backend 'cuda' has it."""
 
 WITH_LOCATIONS = ("graph", "optimized", "fused")
 """The stages whose text can say the user's lines."""
 
 
-def dump(graph: Graph, stage: str, locations: bool = False) -> str:
+def dump(graph: Graph, stage: str, locations: bool = False, architecture: str = ARCHITECTURE) -> str:
     """The text of ``graph`` at ``stage``, one of STAGES; with ``locations`` each op says the user's line and scope.
 
-    Raises VerifyError for a malformed graph, LoweringError for what has no code, ValueError for an unknown stage or
-    one that has no locations.
+    ``architecture`` is that of the GPU that the stages 'cuda', 'ptx' and 'sass' are for. Raises VerifyError for a
+    malformed graph, LoweringError for what has no code and for a tool that is missing, ValueError for an unknown stage
+    or one that has no locations.
     """
     if stage not in STAGES:
         raise ValueError(f"unknown stage {stage!r}: use one of {', '.join(STAGES)}")
@@ -39,6 +44,8 @@ def dump(graph: Graph, stage: str, locations: bool = False) -> str:
     verify(graph)
     if stage == "graph":
         return print_graph(graph, locations)
+    if stage in LEVELS:
+        return cuda_text(lower_for_cuda(graph).plan, stage, architecture)
     stages = lower(graph)
     match stage:
         case "optimized":

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from euler_ir.errors import LoweringError
 
+ARCHITECTURE = "sm_90"
+"""What is looked at where nothing else is said: H100 and H200."""
 WARP = 32
 THREADS_OF_BLOCK = 1024
 REGISTERS_OF_THREAD = 255

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
-from euler_ir.backends import cuda
 from euler_ir.backends.cuda.calls import Source
+from euler_ir.backends.cuda.limits import ARCHITECTURE
 from euler_ir.backends.cuda.nvrtc import compile_cuda
 from euler_ir.backends.cuda.sass import disassemble
-from euler_ir.backends.cuda.sources import heading
-from euler_ir.inspect.cuda.step_calls import ARCHITECTURE
+from euler_ir.backends.cuda.sources import together
 from euler_ir.plan.plan import Plan
 
 LEVELS = {
@@ -32,7 +28,7 @@ def cuda_text(plan: Plan, level: str, architecture: str = ARCHITECTURE) -> str:
     calls = planned_calls(plan, architecture)
     if level == "cuda":
         comment = "".join(f"// {line}\n" for line in str(calls).splitlines())
-        return comment + "\n" + "\n".join(_without_repeats([source.text for source in calls.sources]))
+        return comment + "\n" + together([source.text for source in calls.sources])
     return "\n".join(compiled_text(source, level, architecture) for source in calls.sources)
 
 
@@ -45,18 +41,3 @@ def compiled_text(source: Source, level: str, architecture: str) -> str:
         return compiled.ptx
     kernels = disassemble(compiled.cubin)
     return "\n".join(f"// {name}, {architecture}\n{text}" for name, text in kernels.items())
-
-
-def _without_repeats(texts: Sequence[str]) -> list[str]:
-    """``texts`` of units, in which a file that an earlier one includes is but named."""
-    files = sorted(Path(cuda.__file__).parent.rglob("*.cuh"))
-    included = {heading(file) + file.read_text(encoding="utf-8"): heading(file) for file in files}
-    shown, printed = [], set()
-    for text in texts:
-        for long, short in included.items():
-            if long in text and long in printed:
-                text = text.replace(long, short.rstrip("\n") + " as above\n")
-            elif long in text:
-                printed.add(long)
-        shown.append(text)
-    return shown

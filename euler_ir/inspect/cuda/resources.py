@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from euler_ir.backends.cuda.calls import Launch
-from euler_ir.backends.cuda.limits import limits_of, occupancy, resident_blocks
+from euler_ir.backends.cuda.limits import ARCHITECTURE, limits_of, occupancy, resident_blocks
 from euler_ir.backends.cuda.nvrtc import Compiled, compile_cuda
 from euler_ir.backends.cuda.sass import disassemble, tensor_core_instructions
-from euler_ir.inspect.cuda.step_calls import ARCHITECTURE, StepCalls, sources, step_calls
+from euler_ir.inspect.cuda.step_calls import StepCalls, step_calls
 from euler_ir.plan.plan import KernelStep, Plan
 from euler_ir.plan.work import passes_of, traffic_of
 
@@ -80,12 +80,13 @@ def resources(plan: Plan, architecture: str = ARCHITECTURE) -> StepResources:
     Raises LoweringError for what has no code or does not compile, an unknown architecture, or a tool that is missing.
     """
     limits, calls = limits_of(architecture), step_calls(plan, architecture)
-    compiled = {source.text: compile_cuda(source.text, architecture, source.name) for source in sources(calls)}
-    kernels = tuple(
-        _kernel(architecture, [launch for launch, _ in pairs], _bytes(plan, pairs), compiled[text])
-        for (text, _), pairs in _by_kernel(calls).items()
-    )
-    return StepResources(architecture, kernels, _counted(calls), limits.shared_of_block)
+    compiled: dict[str, Compiled] = {}
+    kernels = []
+    for (text, _), pairs in _by_kernel(calls).items():
+        if text not in compiled:
+            compiled[text] = compile_cuda(text, architecture, pairs[0][0].source.name)
+        kernels.append(_kernel(architecture, [launch for launch, _ in pairs], _bytes(plan, pairs), compiled[text]))
+    return StepResources(architecture, tuple(kernels), _counted(calls), limits.shared_of_block)
 
 
 def _by_kernel(calls: Iterable[StepCalls]) -> dict[tuple[str, str], list[tuple[Launch, StepCalls | None]]]:

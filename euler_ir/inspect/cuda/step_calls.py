@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from euler_ir.backends.cuda.calls import Calls
+from euler_ir.backends.cuda.limits import ARCHITECTURE
 from euler_ir.compiler import Stages, lower, pipeline_of
 from euler_ir.graph import Graph
 from euler_ir.plan.plan import Plan, Step
 from euler_ir.verify import verify
-
-ARCHITECTURE = "sm_90"
-"""What is compiled for where nothing else is said: H100 and H200."""
 
 
 @dataclass(frozen=True)

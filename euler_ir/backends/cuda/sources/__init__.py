@@ -18,6 +18,19 @@ def unit(name: str, includes: Sequence[str | Path], body: str) -> str:
     return "\n".join((f"// {name}", *(_text(file) for file in files), body))
 
 
+def together(units: Sequence[str]) -> str:
+    """``units`` as one text for readers: a file that an earlier one includes is but named in those that follow."""
+    included: set[Path] = set()
+    shown = []
+    for text in units:
+        for file in sorted(SHARED_FILES.parent.rglob("*.cuh")):
+            if _text(file) in text:
+                text = text.replace(_text(file), f"// ---- {file.name}, as above ----\n") if file in included else text
+                included.add(file)
+        shown.append(text)
+    return "\n".join(shown)
+
+
 @functools.cache
 def _text(file: Path) -> str:
     return f"// ---- {file.name} ----\n{file.read_text(encoding='utf-8')}"
