@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from euler_ir.commands.common import (
+    add_architecture,
     add_json,
     add_program,
     add_substitute,
@@ -36,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_substitute(parser)
     parser.add_argument("--seed", type=count_or_zero, default=0, help="of a comparison's inputs (default: %(default)s)")
     add_threads(parser)
+    add_architecture(parser)
     add_json(parser)
     parser.set_defaults(refuse=parser.error)
 
@@ -53,13 +55,13 @@ def run(options: argparse.Namespace) -> int:
             print("\n".join(_comparison_lines(compared)))
         return 0 if compared.agrees else 1
     if options.kernel is None:
-        listed = kernel_list(program)
+        listed = kernel_list(program, options.emit)
         if options.json:
             print_json([_entry(each) for each in listed])
         else:
             print("\n".join(_list_lines(listed)))
         return 0
-    text = kernel_text(program, options.kernel, options.emit)
+    text = kernel_text(program, options.kernel, options.emit, options.arch)
     if options.out is not None:
         write_file(options.out, text)
     elif options.json:

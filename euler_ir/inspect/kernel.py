@@ -10,9 +10,12 @@ from dataclasses import asdict, dataclass
 import ml_dtypes
 import numpy as np
 
+from euler_ir.backends.cuda.limits import ARCHITECTURE
 from euler_ir.compiler import Executable, lower, lower_fused
 from euler_ir.dtypes import as_dtype
 from euler_ir.graph import Graph
+from euler_ir.inspect.cuda.listing import LEVELS, compiled_text
+from euler_ir.inspect.cuda.step_calls import lower_for_cuda
 from euler_ir.inspect.program_file import Program
 from euler_ir.inspect.random_inputs import random_inputs
 from euler_ir.inspect.run import compile_any, graph_of
@@ -30,6 +33,9 @@ EMIT = {
     "loops": "the Loop IR, as a file that reads back",
     "llvm": "the LLVM IR of its nests, a function each",
     "asm": "their assembly on this machine",
+    "cuda": "the CUDA C++ of its launches, complete, as the plan for the backend cuda has it",
+    "ptx": "the same as PTX",
+    "sass": "the same as machine code of a GPU",
 }
 """The levels at which a kernel is shown."""
 
@@ -74,31 +80,42 @@ class Comparison:
         }
 
 
-def plan_of(program: Program) -> Plan:
-    """The plan in which the kernels of ``program`` are launched. Raises VerifyError and LoweringError."""
+def plan_of(program: Program, emit: str = "loops") -> Plan:
+    """The plan in which the kernels of ``program`` are launched, that for GPUs where ``emit`` is a level of theirs.
+
+    Raises VerifyError and LoweringError.
+    """
     if isinstance(program, tuple):
         return plan_of_kernels(program[0].name, program)
     if isinstance(program, FusedGraph):
         return lower_fused(program).plan
+    if emit in LEVELS:
+        return lower_for_cuda(program).plan
     verify(program)
     return lower(program).plan
 
 
-def kernel_list(program: Program) -> list[DistinctKernel]:
-    """Every kernel that differs from the others in more than names, with its launches."""
-    return distinct_kernels(plan_of(program))
+def kernel_list(program: Program, emit: str = "loops") -> list[DistinctKernel]:
+    """Every kernel of `plan_of` that differs from the others in more than names, with its launches."""
+    return distinct_kernels(plan_of(program, emit))
 
 
-def kernel_text(program: Program, wanted: str, emit: str) -> str:
-    """The kernel called ``wanted``, a name or number, at the level ``emit`` of EMIT.
+def kernel_text(program: Program, wanted: str, emit: str, architecture: str = ARCHITECTURE) -> str:
+    """The kernel called ``wanted``, a name or number, at the level ``emit`` of EMIT, on ``architecture`` where it is of
+    a GPU.
 
     Raises LoweringError when there is none, ValueError for an unknown level.
     """
     if emit not in EMIT:
         raise ValueError(f"unknown level {emit!r}: use one of {', '.join(EMIT)}")
-    found = find_kernel(plan_of(program), wanted)
+    found = find_kernel(plan_of(program, emit), wanted)
     if emit == "loops":
         return print_kernel(found.kernel)
+    if emit in LEVELS:
+        from euler_ir.backends.cuda.codegen import kernel_calls
+
+        launches = kernel_calls(found.launches[0]).calls
+        return "\n".join(compiled_text(launch.source, emit, architecture) for launch in launches)
     # LLVM is imported where it is used.
     from euler_ir.backends.cpu.jit import assembly, optimized_ir
     from euler_ir.backends.cpu.kernel_code import kernel_modules

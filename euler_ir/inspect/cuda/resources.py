@@ -82,21 +82,23 @@ def resources(plan: Plan, architecture: str = ARCHITECTURE) -> StepResources:
     limits, calls = limits_of(architecture), step_calls(plan, architecture)
     compiled: dict[str, Compiled] = {}
     kernels = []
-    for (text, _), pairs in _by_kernel(calls).items():
-        if text not in compiled:
-            compiled[text] = compile_cuda(text, architecture, pairs[0][0].source.name)
-        kernels.append(_kernel(architecture, [launch for launch, _ in pairs], _bytes(plan, pairs), compiled[text]))
+    for pairs in _by_kernel(calls).values():
+        source = pairs[0][0].source
+        if source.text not in compiled:
+            compiled[source.text] = compile_cuda(source.text, architecture, source.name)
+        launches = [launch for launch, _ in pairs]
+        kernels.append(_kernel(architecture, launches, _bytes(plan, pairs), compiled[source.text]))
     return StepResources(architecture, tuple(kernels), _counted(calls), limits.shared_of_block)
 
 
-def _by_kernel(calls: Iterable[StepCalls]) -> dict[tuple[str, str], list[tuple[Launch, StepCalls | None]]]:
-    """By source and name of a kernel its launches, each with the step that begins with it, None where none does."""
-    found: dict[tuple[str, str], list[tuple[Launch, StepCalls | None]]] = {}
+def _by_kernel(calls: Iterable[StepCalls]) -> dict[str, list[tuple[Launch, StepCalls | None]]]:
+    """By the name of a kernel its launches, each with the step that begins with it, None where none does."""
+    found: dict[str, list[tuple[Launch, StepCalls | None]]] = {}
     for each in calls:
         launches = [call for call in each.calls.calls if isinstance(call, Launch)]
         for launch in launches:
             begun = each if launch is launches[0] else None
-            found.setdefault((launch.source.text, launch.kernel), []).append((launch, begun))
+            found.setdefault(launch.kernel, []).append((launch, begun))
     return found
 
 
