@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from euler_ir.commands.common import add_arrays, add_json, add_pipeline, add_target, add_threads, print_json
+from euler_ir.commands.common import add_arrays, add_backend, add_json, add_pipeline, add_target, add_threads, print_json
 from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.numerics.bisect import VERDICTS, bisect
 from euler_ir.inspect.user_graph import UserGraphError, load_files, load_function, load_graph
@@ -19,9 +19,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "verdicts:\n" + "\n".join(f"  {name:{width}}  {meaning}" for name, meaning in VERDICTS.items())
     add_target(parser)
     add_arrays(parser)
-    parser.add_argument("--backend", choices=("cpu", "reference"), default="cpu", help="whose program (default: cpu)")
+    add_backend(parser, "whose program")
     add_threads(parser)
-    add_pipeline(parser)
+    add_pipeline(parser, default=None)
     parser.add_argument(
         "--predicate",
         metavar="FILE.py:function",

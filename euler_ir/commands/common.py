@@ -66,10 +66,21 @@ def add_architecture(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_pipeline(parser: argparse.ArgumentParser, what: str = "the passes to run") -> None:
-    """``-p`` for a pipeline's text, and ``--load`` for files that define passes and rules."""
+def add_backend(parser: argparse.ArgumentParser, what: str, default: str = "cpu", others: Sequence[str] = ()) -> None:
+    """The backend of a program: one of the compiler's, or of ``others``."""
+    from euler_ir.compiler import BACKENDS  # most commands need no compiler
+
+    choices = tuple(dict.fromkeys((default, *BACKENDS, *others)))
+    parser.add_argument("--backend", choices=choices, default=default, help=f"{what} (default: %(default)s)")
+
+
+def add_pipeline(
+    parser: argparse.ArgumentParser, what: str = "the passes to run", default: str | None = "default"
+) -> None:
+    """``-p`` for a pipeline's text, None for that of the backend, and ``--load`` for files that define passes and rules."""
+    otherwise = default or "the backend's own"
     parser.add_argument(
-        "-p", "--passes", metavar="PIPELINE", default="default", help=f"{what}, as text (default: %(default)s)"
+        "-p", "--passes", metavar="PIPELINE", default=default, help=f"{what}, as text (default: {otherwise})"
     )
     add_load(parser)
 

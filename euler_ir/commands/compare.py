@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 
 from euler_ir.commands.common import (
-    add_arrays, add_json, add_pipeline, add_target, add_threads, count_or_zero, print_json, table, tolerance,
+    add_arrays, add_backend, add_json, add_pipeline, add_target, add_threads, count_or_zero, print_json, table, tolerance,
 )  # fmt: skip
 from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.numerics.compare import Comparison, StageNumbers, ValueNumbers, compare
 from euler_ir.inspect.numerics.elements import place_text
 from euler_ir.inspect.user_graph import load_files, load_graph
-
-BACKENDS = ("cpu", "reference", "none")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -22,11 +20,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_target(parser)
     add_arrays(parser)
-    parser.add_argument(
-        "--backend", choices=BACKENDS, default="cpu", help="whose program, none for the passes alone (default: cpu)"
-    )
+    add_backend(parser, "whose program, none for the passes alone", others=("none",))
     add_threads(parser)
-    add_pipeline(parser)
+    add_pipeline(parser, default=None)
     parser.add_argument(
         "--tolerance",
         type=tolerance,

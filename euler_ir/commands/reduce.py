@@ -6,7 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from euler_ir.commands.common import add_arrays, add_json, add_pipeline, add_target, add_threads, count, print_json
+from euler_ir.commands.common import (
+    add_arrays, add_backend, add_json, add_pipeline, add_target, add_threads, count, print_json,
+)  # fmt: skip
 from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.numerics.cases import Case
 from euler_ir.inspect.numerics.failures import CHECKS, failure, save_case
@@ -23,9 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     parser.add_argument("--check", required=True, metavar="CHECK", help="what failing means, see below")
     add_arrays(parser)
-    parser.add_argument("--backend", choices=("cpu", "reference"), default="cpu", help="whose program (default: cpu)")
+    add_backend(parser, "whose program")
     add_threads(parser)
-    add_pipeline(parser)
+    add_pipeline(parser, default=None)
     parser.add_argument("--runs", type=count, default=MOST_RUNS, help="cases to try, at most (default: %(default)s)")
     parser.add_argument("-o", "--out", metavar="OUT.eir", type=Path, default=Path("reduced.eir"), help="where it goes")
     add_json(parser)

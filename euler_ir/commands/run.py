@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from euler_ir.commands.common import add_arrays, add_json, add_program, add_substitute, add_threads, print_json, table
+from euler_ir.commands.common import (
+    add_arrays, add_backend, add_json, add_program, add_substitute, add_threads, print_json, table,
+)  # fmt: skip
 from euler_ir.inspect.kernel import read_substitutes
 from euler_ir.inspect.program_file import load_program
-from euler_ir.inspect.run import BACKENDS, Run, run_program
+from euler_ir.inspect.run import Run, run_program
 from euler_ir.inspect.tensor_file import read_tensors, write_tensors
 from euler_ir.text.resources import side_file
 
@@ -22,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "parameters and state begun, from the seed."
     )
     add_program(parser)
-    parser.add_argument("--backend", choices=BACKENDS, default=BACKENDS[0], help="what runs it (default: %(default)s)")
+    add_backend(parser, "what runs it", "interpreter")
     add_arrays(parser)
     add_threads(parser)
     add_substitute(parser)
@@ -36,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
         options.refuse(f"{options.out} is where {options.target} has the data of large constants: choose another name")
     program = load_program(options.target)
     if options.substitute and (options.backend == "interpreter" or isinstance(program, tuple)):
-        options.refuse("--substitute goes with a graph and --backend reference or cpu")
+        options.refuse("--substitute goes with a graph, and with a --backend that has a plan")
     finished = run_program(
         program,
         options.backend,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from euler_ir import interpreter
+from euler_ir import compiler, interpreter
 from euler_ir.compiler import Executable, compile, compile_fused, new_program
 from euler_ir.dtypes import as_dtype
 from euler_ir.errors import ExecutionError, did_you_mean
@@ -24,7 +24,7 @@ from euler_ir.plan.plan import PlannedBuffer
 from euler_ir.shapes import TensorType
 from euler_ir.state import State, check_array
 
-BACKENDS = ("interpreter", "reference", "cpu")
+BACKENDS = ("interpreter", *compiler.BACKENDS)
 SHOWN = 4
 """Elements of a result that are shown."""
 
@@ -131,8 +131,8 @@ def run_program(
     """Run ``program`` once on ``inputs`` and ``state``; what is missing is drawn, or begun, by ``seed``. Among the
     ``inputs`` there may be parameters and state too.
 
-    'interpreter' is the meaning of the level: a graph op by op, kernels by the interpreter of the Loop IR; 'reference'
-    runs the plan in numpy, 'cpu' as machine code on ``threads`` threads. ``kernels`` replace those of the plan as
+    'interpreter' is the meaning of the level: a graph op by op, kernels by the interpreter of the Loop IR; the others
+    are those of `compile`, of which 'cpu' has ``threads`` threads. ``kernels`` replace those of the plan as
     ``Executable.with_kernels`` says. Raises ExecutionError for arrays that do not fit, ValueError for ``kernels`` where
     there is no plan, and what the compiler raises.
     """
@@ -140,7 +140,7 @@ def run_program(
     if backend not in BACKENDS:
         raise ValueError(f"unknown backend {backend!r}: use one of {', '.join(BACKENDS)}")
     if kernels and (backend == "interpreter" or isinstance(program, tuple)):
-        raise ValueError("kernels are replaced in a plan: with a graph, on the backend reference or cpu")
+        raise ValueError("kernels are replaced in a plan: with a graph, on a backend that has one")
     try:
         if isinstance(program, tuple):
             return _run_kernels(program, backend, {**state, **inputs}, seed, threads)
@@ -227,7 +227,7 @@ def _run_kernels(kernels: tuple[Kernel, ...], backend: str, given: Arrays, seed:
         else:
             arrays[number] = np.array(given.get(buffer.name, drawn.get(buffer.name)), order="C")
     # The interpreter of the Loop IR is what the reference backend runs kernels with.
-    new_program(plan, "cpu" if backend == "cpu" else "reference", threads).run(arrays)
+    new_program(plan, "reference" if backend == "interpreter" else backend, threads).run(arrays)
     by_place = {
         place: {buffer.name: arrays[number] for number, buffer in enumerate(plan.buffers) if buffer.place == place}
         for place in ("output", "state")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from euler_ir.compiler import Stages, lower
+from euler_ir.compiler import Stages, lower, pipeline_of
 from euler_ir.errors import Location
 from euler_ir.graph import Graph, Value
 from euler_ir.inspect.find import location_lines, location_record
@@ -24,7 +24,7 @@ from euler_ir.loops.kernel import Kernel
 from euler_ir.passes.dce import RemoveDead
 from euler_ir.passes.instruments import Limit
 from euler_ir.passes.manager import Pass
-from euler_ir.passes.pipeline import PIPELINE, optimize
+from euler_ir.passes.pipeline import as_pipeline, optimize
 from euler_ir.passes.rewriting import Rule
 from euler_ir.plan.plan import KernelStep
 from euler_ir.text.printer import print_graph
@@ -116,19 +116,20 @@ class Bisection:
 def bisect(
     graph: Graph,
     arrays: GivenArrays,
-    passes: str | Sequence[Pass] = PIPELINE,
+    passes: str | Sequence[Pass] | None = None,
     is_right: IsRight | None = None,
     backend: str = "cpu",
     threads: int | None = None,
 ) -> Bisection:
-    """Find what makes ``graph`` wrong on ``arrays``.
+    """Find what makes ``graph`` wrong on ``arrays``, with the passes of ``backend`` unless others are given.
 
     By default a graph is right when every value that it shares with ``graph`` is the same, in f64. With ``is_right``
     that judges each graph instead, and nothing is looked for below the passes. Raises ValueError when it calls the
     graph wrong as it was built; VerifyError, ExecutionError and LoweringError as `compare` does.
     """
     verify(graph)
-    return _Bisector(graph, arrays, passes, is_right, backend, threads).run()
+    pipeline = as_pipeline(pipeline_of(backend) if passes is None else passes)
+    return _Bisector(graph, arrays, pipeline, is_right, backend, threads).run()
 
 
 class _Bisector:
@@ -136,6 +137,7 @@ class _Bisector:
         self.graph = graph
         self.arrays = arrays
         self.passes = passes
+        self.graph_passes = [each for each in passes if each.level == "graph"]  # the last may leave that level
         self.is_right = is_right or (lambda after: of_passes(graph, after, arrays, "") is None)
         self.by_numbers = is_right is None
         self.backend = backend
@@ -146,7 +148,7 @@ class _Bisector:
         if not self.by_numbers and not self.judged(self.graph):
             raise ValueError("the predicate calls the graph wrong as it was built, before any rewrite")
         everything = Limit(None)
-        after = optimize(self.graph, self.passes, (everything,))
+        after = optimize(self.graph, self.graph_passes, (everything,))
         if not self.judged(after):
             return self.first_wrong(everything.used)
         if not self.by_numbers:
@@ -189,7 +191,7 @@ class _Bisector:
     def after(self, most: int) -> tuple[Graph, _Within]:
         """The graph after the first ``most`` rewrites."""
         limit = _Within(most)
-        return optimize(self.graph, self.passes, (limit,)), limit
+        return optimize(self.graph, self.graph_passes, (limit,)), limit
 
     # -- below the passes ----------------------------------------------------------------------------------------------
 

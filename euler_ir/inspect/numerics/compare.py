@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from euler_ir.compiler import lower
+from euler_ir.compiler import lower, pipeline_of
 from euler_ir.dtypes import f64
 from euler_ir.errors import Location
 from euler_ir.graph import Graph, Op, Value
@@ -26,7 +26,7 @@ from euler_ir.inspect.numerics.program_check import ProgramCheck, check_program
 from euler_ir.interpreter import apply, leaf
 from euler_ir.passes.instruments import Snapshots
 from euler_ir.passes.manager import Pass
-from euler_ir.passes.pipeline import PIPELINE, optimize
+from euler_ir.passes.pipeline import optimize
 from euler_ir.verify import verify
 
 
@@ -107,12 +107,13 @@ class Comparison:
 def compare(
     graph: Graph,
     arrays: GivenArrays,
-    passes: str | Sequence[Pass] = PIPELINE,
+    passes: str | Sequence[Pass] | None = None,
     backend: str | None = "cpu",
     threads: int | None = None,
     tolerance: float = 0.0,
 ) -> Comparison:
-    """Compare every stage of ``graph`` on ``arrays``; with no ``backend`` the graph and the passes alone.
+    """Compare every stage of ``graph`` on ``arrays``; with no ``backend`` the graph and the passes alone, which are by
+    default those of the backend.
 
     An error within ``tolerance``, beside the root mean square of a value, is no divergence.
 
@@ -120,6 +121,7 @@ def compare(
     code.
     """
     verify(graph)
+    passes = pipeline_of(backend or "cpu") if passes is None else passes
     snapshots = Snapshots()
     program = None
     if backend is None:

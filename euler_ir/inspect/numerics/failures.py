@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from euler_ir.compiler import lower
+from euler_ir.compiler import lower, pipeline_of
 from euler_ir.errors import EulerError
 from euler_ir.inspect.given_arrays import GivenArrays
 from euler_ir.inspect.numerics.cases import Case
@@ -65,7 +65,7 @@ class Failure(ABC):
     def options(self) -> str:
         """The flags that differ from their defaults, each after a space."""
         words = []
-        if self.pipeline != "default":
+        if self.pipeline != pipeline_of(self.backend):
             words += ["--passes", shlex.quote(self.pipeline)]
             words += [word for file in self.loaded for word in ("--load", shlex.quote(file))]
         words += [] if self.backend == "cpu" else ["--backend", self.backend]
@@ -121,15 +121,16 @@ class CommandFailed(Failure):
 
 def failure(
     check: str,
-    pipeline: str = "default",
+    pipeline: str | None = None,
     backend: str = "cpu",
     threads: int | None = None,
     loaded: Sequence[str] = (),
 ) -> Failure:
-    """The failure that ``check`` speaks of, as CHECKS says.
+    """The failure that ``check`` speaks of, as CHECKS says, with the passes of ``backend`` unless others are given.
 
     Raises ValueError for another text, ParseError for a wrong pipeline.
     """
+    pipeline = pipeline_of(backend) if pipeline is None else pipeline
     parse_pipeline(pipeline)
     kind, _, text = check.partition(" ")
     kinds = {"compare": WrongValue, "raises": Raised, "command": CommandFailed}
