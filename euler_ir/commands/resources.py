@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from euler_ir.commands.common import add_architecture, add_json, add_target, counted, print_json, table
+from euler_ir.commands.common import add_architecture, add_json, add_pipeline, add_target, counted, print_json, table
 from euler_ir.inspect.cuda.resources import KernelResources, StepResources, resources
 from euler_ir.inspect.cuda.step_calls import lower_for_cuda
-from euler_ir.inspect.user_graph import load_graph
+from euler_ir.inspect.user_graph import load_files, load_graph
 from euler_ir.plan.footprint import readable
 
 
@@ -18,13 +18,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "tensor cores, and the bytes that it moves beside the least possible. The exit code is 1 when one cannot run."
     )
     add_target(parser)
+    add_pipeline(parser, default="cuda")
     add_architecture(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
+    load_files(options.load)
     graph = load_graph(options.target)
-    found = resources(lower_for_cuda(graph).plan, options.arch)
+    found = resources(lower_for_cuda(graph, options.passes).plan, options.arch)
     if options.json:
         print_json({"graph": graph.name, **found.record()})
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from euler_ir.backends.cuda.limits import ARCHITECTURE
-from euler_ir.compiler import lower
+from euler_ir.compiler import lower, pipeline_of
 from euler_ir.graph import Graph
 from euler_ir.inspect.cuda.listing import LEVELS, cuda_text
 from euler_ir.inspect.cuda.step_calls import lower_for_cuda
@@ -30,12 +30,18 @@ WITH_LOCATIONS = ("graph", "optimized", "fused")
 """The stages whose text can say the user's lines."""
 
 
-def dump(graph: Graph, stage: str, locations: bool = False, architecture: str = ARCHITECTURE) -> str:
+def dump(
+    graph: Graph,
+    stage: str,
+    locations: bool = False,
+    passes: str | None = None,
+    architecture: str = ARCHITECTURE,
+) -> str:
     """The text of ``graph`` at ``stage``, one of STAGES; with ``locations`` each op says the user's line and scope.
 
-    ``architecture`` is that of the GPU that the stages 'cuda', 'ptx' and 'sass' are for. Raises VerifyError for a
-    malformed graph, LoweringError for what has no code and for a tool that is missing, ValueError for an unknown stage
-    or one that has no locations.
+    ``passes`` are by default those of the CPU, and of a GPU for the stages 'cuda', 'ptx' and 'sass', which are for a GPU
+    of ``architecture``. Raises VerifyError for a malformed graph, ParseError for a wrong text of passes, LoweringError
+    for what has no code and for a tool that is missing, ValueError for an unknown stage or one without locations.
     """
     if stage not in STAGES:
         raise ValueError(f"unknown stage {stage!r}: use one of {', '.join(STAGES)}")
@@ -45,8 +51,8 @@ def dump(graph: Graph, stage: str, locations: bool = False, architecture: str = 
     if stage == "graph":
         return print_graph(graph, locations)
     if stage in LEVELS:
-        return cuda_text(lower_for_cuda(graph).plan, stage, architecture)
-    stages = lower(graph)
+        return cuda_text(lower_for_cuda(graph, passes).plan, stage, architecture)
+    stages = lower(graph, passes or pipeline_of("cpu"))
     match stage:
         case "optimized":
             return print_graph(stages.optimized, locations)

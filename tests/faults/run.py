@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE))
 from fault import ROOT, VARIABLE, Fault  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
-from table import FAULTS  # noqa: E402
+from table import FAULTS, PARTS  # noqa: E402
 
 PROCESSES = 2
 SECONDS = 120
@@ -102,13 +102,16 @@ def table_of(outcomes: Sequence[Outcome]) -> Table:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", help="which faults (default: all)")
+    parser.add_argument("--of", metavar="PART", help="only faults of this part, such as cuda: those of of_PART.py")
     parser.add_argument("--json", action="store_true", help="print JSON for programs instead of a table")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="how many at once")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in FAULTS]
     if unknown:
         parser.error(f"there is no fault {unknown[0]!r}")
-    faults = [FAULTS[name] for name in options.names] or list(FAULTS.values())
+    if options.of not in (None, *PARTS):
+        parser.error(f"there is no part {options.of!r}: it is one of {', '.join(PARTS)}")
+    faults = [FAULTS[name] for name in options.names] or list(PARTS.get(options.of, FAULTS.values()))
     start = time.perf_counter()
     check_killers(faults)
     with ThreadPoolExecutor(options.processes) as pool:

@@ -22,10 +22,13 @@ class StepCalls:
     calls: Calls
 
 
-def lower_for_cuda(graph: Graph) -> Stages:
-    """``graph`` at every level down to the plan that the CUDA backend runs. Raises VerifyError and LoweringError."""
+def lower_for_cuda(graph: Graph, passes: str | None = None) -> Stages:
+    """``graph`` at every level down to the plan that the CUDA backend runs, by its own passes unless others are given.
+
+    Raises VerifyError, ParseError for a wrong text of passes, and LoweringError.
+    """
     verify(graph)
-    return lower(graph, pipeline_of("cuda"))
+    return lower(graph, passes or pipeline_of("cuda"))
 
 
 def step_calls(plan: Plan, architecture: str = ARCHITECTURE) -> list[StepCalls]:

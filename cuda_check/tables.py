@@ -1,0 +1,117 @@
+"""What was found as tables for people; see `benchmarks.report.Table`."""
+
+from benchmarks.report import Table
+
+WORST = 12
+"""Kernels that are listed of those that move most beside the least possible."""
+
+
+def tables(record):
+    """The tables of all parts of ``record`` that were run."""
+    makers = {
+        "kernels": lambda found: [_models(found), _attention(found), _traffic(found)],
+        "operators": lambda found: [_accuracy("Operators in the emulator", found)],
+        "models": lambda found: [_accuracy("Gradients of whole models in the emulator", found)],
+        "faults": lambda found: [_faults(found)],
+    }
+    return [table for part, found in record.items() for table in makers[part](found)]
+
+
+def _models(found):
+    rows = []
+    for each in found:
+        kernels = each["kernels"]
+        rows.append(
+            (
+                each["model"],
+                each["architecture"],
+                str(each["launches"]),
+                str(len(kernels)),
+                str(max((kernel["registers"] for kernel in kernels), default=0)),
+                str(sum(kernel["spilled"] > 0 for kernel in kernels)),
+                f"{max((kernel['shared'] for kernel in kernels), default=0) / 1024:.1f}",
+                str(min((kernel["resident"] for kernel in kernels), default=0)),
+                str(sum(kernel["tensor_cores"] for kernel in kernels)),
+                _megabytes(sum(kernel["moved"] for kernel in kernels)),
+                _ratio(sum(kernel["moved"] for kernel in kernels), sum(kernel["least"] for kernel in kernels)),
+            )
+        )
+    columns = (
+        *("model", "GPU", "calls a step", "kernels", "most registers", "spilling", "most shared KiB"),
+        *("fewest blocks resident", "tensor-core instructions", "MB moved", "of least"),
+    )
+    note = (
+        "Calls are launches, products, copies and fills of one step. Moved is what kernels other than products read and "
+        "write when nothing stays in a cache between two loops or launches; least is each element once."
+    )
+    return Table("Kernels, compiled by NVRTC", columns, tuple(rows), note)
+
+
+def _attention(found):
+    kernels = {
+        (kernel["name"], each["architecture"]): kernel
+        for each in found
+        for kernel in each["kernels"]
+        if kernel["name"].startswith(("attention", "flash"))
+    }
+    rows = tuple(
+        (
+            name,
+            architecture,
+            str(kernel["threads"]),
+            str(kernel["registers"]),
+            str(kernel["spilled"]),
+            f"{kernel['shared'] / 1024:.1f}",
+            str(kernel["resident"]),
+            f"{100 * kernel['occupancy']:.0f} %",
+            str(kernel["tensor_cores"]),
+        )
+        for (name, architecture), kernel in sorted(kernels.items())
+    )
+    columns = (
+        *("kernel", "GPU", "threads", "registers", "spilled bytes", "shared KiB", "blocks resident", "occupancy"),
+        "tensor-core instructions",
+    )
+    return Table("Attention", columns, rows)
+
+
+def _traffic(found):
+    kernels = {}
+    for each in found:
+        for kernel in each["kernels"]:
+            kernels.setdefault(kernel["name"], (kernel["moved"] - kernel["least"], each["model"], kernel))
+    worst = sorted(kernels.values(), key=lambda entry: -entry[0])[:WORST]
+    rows = tuple(
+        (
+            kernel["name"],
+            model,
+            str(kernel["launches"]),
+            _megabytes(kernel["moved"]),
+            _megabytes(kernel["least"]),
+            _ratio(kernel["moved"], kernel["least"]),
+        )
+        for more, model, kernel in worst
+        if more > 0
+    )
+    columns = ("kernel", "model", "launches", "MB moved", "least", "of least")
+    return Table("Kernels that move most beyond the least possible", columns, rows)
+
+
+def _accuracy(title, found):
+    rows = tuple((each["name"], each["dtype"], f"{each['error']:.1e}") for each in found)
+    note = "The largest difference from the interpreter in f64, gradients included, by the largest magnitude."
+    return Table(title, ("of", "in", "largest error"), rows, note)
+
+
+def _faults(found):
+    rows = tuple((each["fault"], each["imitates"], each["killed_by"] or "SURVIVES") for each in found)
+    killed = sum(each["wrong"] is None for each in found)
+    return Table(f"{killed} of {len(found)} seeded faults found", ("fault", "what it imitates", "found by"), rows)
+
+
+def _megabytes(nbytes):
+    return f"{nbytes / 1e6:.3g}" if nbytes < 1e9 else f"{nbytes / 1e6:.0f}"
+
+
+def _ratio(moved, least):
+    return f"{moved / least:.2f}" if least else ""
