@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import compile, infer, kernels, memory, nanogpt, page, text, tokenizer, train
+from benchmarks import compile, gpu, infer, kernels, memory, nanogpt, page, text, tokenizer, train
 from benchmarks.arguments import count
 from benchmarks.machine import environment, with_ceilings
 from benchmarks.peers import absence, is_installed
@@ -16,7 +16,7 @@ from benchmarks.remote import PeerError
 
 TABLES = {
     table.__name__.removeprefix("benchmarks."): table
-    for table in (train, kernels, infer, compile, memory, text, nanogpt, tokenizer)
+    for table in (train, kernels, infer, compile, memory, text, nanogpt, tokenizer, gpu)
 }
 
 

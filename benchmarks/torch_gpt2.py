@@ -66,11 +66,12 @@ class TorchStep:
 
     compiled = False
 
-    def __init__(self, workload, weights, threads, betas=settings.BETAS):
+    def __init__(self, workload, weights, threads, betas=settings.BETAS, device="cpu"):
         torch.set_num_threads(threads)
         self._model = GPT2(workload)
         if weights is not None:
             self._model.load(weights)
+        self._model.to(device)
         self._parameters = list(self._model.parameters())
         self._optimizer = torch.optim.AdamW(
             [
@@ -97,11 +98,15 @@ class TorchStep:
     @torch.no_grad()
     def loss(self, inputs):
         """The mean loss on one batch, without training."""
-        return self._loss(*inputs).item()
+        return self.forward(inputs).item()
+
+    def forward(self, inputs):
+        """The mean loss on one batch, which can be differentiated."""
+        return self._loss(*inputs)
 
     def step(self, inputs):
         """Train on one batch and return its loss."""
-        loss = self._loss(*inputs)
+        loss = self.forward(inputs)
         loss.backward()
         nn.utils.clip_grad_norm_(self._parameters, settings.MAX_NORM, foreach=True)
         self._optimizer.step()

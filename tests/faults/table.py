@@ -1,6 +1,7 @@
-"""All seeded faults, by name."""
+"""All seeded faults, by name and by part."""
 
 import of_cpu
+import of_cuda
 import of_loops_and_plan
 import of_operators
 import of_passes
@@ -9,9 +10,13 @@ import of_text
 import of_training
 from fault import Fault
 
+PARTS: dict[str, tuple[Fault, ...]] = {
+    module.__name__.removeprefix("of_"): module.FAULTS
+    for module in (of_operators, of_training, of_text, of_rules, of_passes, of_loops_and_plan, of_cpu, of_cuda)
+}
 FAULTS: dict[str, Fault] = {}
-for _module in (of_operators, of_training, of_text, of_rules, of_passes, of_loops_and_plan, of_cpu):
-    for _fault in _module.FAULTS:
+for _faults in PARTS.values():
+    for _fault in _faults:
         if _fault.name in FAULTS:
             raise ValueError(f"two faults are named {_fault.name}")
         FAULTS[_fault.name] = _fault
