@@ -66,6 +66,10 @@ class Program(ABC):
         Kernels are called by name or number. Raises LoweringError for code that does not fit there.
         """
 
+    def intermediates(self) -> np.ndarray:
+        """What the last run left in the arena, u8[arena_bytes]: for who looks into programs."""
+        return self.arena
+
     @property
     def scratch_bytes(self) -> int:
         """Memory that the program has for itself beside the arena."""

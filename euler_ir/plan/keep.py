@@ -19,7 +19,7 @@ def keep_all(plan: Plan) -> Plan:
         if isinstance(step, MatmulStep) and step.running is not None
     }
     offsets: dict[int, int] = {}
-    end, last = 0, len(plan.phases)
+    end, last = 0, len(plan.phases) - 1
     for number, buffer in enumerate(plan.buffers):
         if buffer.place == "arena" and number not in lies_in:
             offsets[number] = end

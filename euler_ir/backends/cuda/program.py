@@ -95,6 +95,14 @@ class CudaProgram(Program):
     def on_plan(self, plan: Plan, code: Mapping[str, str]) -> CudaProgram:
         return CudaProgram(plan, self.device, code)
 
+    def intermediates(self) -> np.ndarray:
+        arena = np.empty(self.plan.arena_bytes, np.uint8)
+        with self.runtime.turn():
+            if arena.size:
+                self.runtime.compute.download(arena, self.arena.address)
+            self.runtime.compute.synchronize()
+        return arena
+
     def next_slot(self) -> Slot:
         """Where the next call goes, which waits for the last but one.
 

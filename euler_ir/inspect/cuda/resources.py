@@ -84,10 +84,10 @@ def resources(plan: Plan, architecture: str = ARCHITECTURE) -> StepResources:
     kernels = []
     for pairs in _by_kernel(calls).values():
         source = pairs[0][0].source
-        if source.text not in compiled:
-            compiled[source.text] = compile_cuda(source.text, architecture, source.name)
+        if source.code not in compiled:
+            compiled[source.code] = compile_cuda(source.code, architecture, source.name)
         launches = [launch for launch, _ in pairs]
-        kernels.append(_kernel(architecture, launches, _bytes(plan, pairs), compiled[source.text]))
+        kernels.append(_kernel(architecture, launches, _bytes(plan, pairs), compiled[source.code]))
     return StepResources(architecture, tuple(kernels), _counted(calls), limits.shared_of_block)
 
 

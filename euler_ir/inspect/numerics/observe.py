@@ -49,12 +49,13 @@ def observe(
     program = new_program(kept, backend, threads)
     memory = _memory(kept, leaves)
     program.run(memory)
+    arena = program.intermediates()
 
     def array_of(number: int) -> np.ndarray:
         buffer = kept.buffers[number]
         if buffer.place != "arena":
             return memory[number]
-        held = program.arena[buffer.offset : buffer.offset + buffer.type.nbytes]
+        held = arena[buffer.offset : buffer.offset + buffer.type.nbytes]
         return held.view(buffer.type.dtype.numpy).reshape(buffer.type.shape)
 
     written, left = _writers(kept), _last_in_memory(graph, kept)
