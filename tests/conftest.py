@@ -1,5 +1,6 @@
 import functools
 import os
+import shutil
 import signal
 import tempfile
 
@@ -46,6 +47,30 @@ def gpu_absence():
 def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") and gpu_absence() is not None:
         pytest.skip(gpu_absence())
+
+
+def skip_without_compiler(error):
+    """Skip the test that raised ``error`` when the emulator did so for want of a C++ compiler."""
+    if shutil.which("g++") is None and "g++" in error.message:
+        pytest.skip(f"{error.message} ({error.hint})")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup():
+    try:
+        return (yield)
+    except LoweringError as error:
+        skip_without_compiler(error)
+        raise
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call():
+    try:
+        return (yield)
+    except LoweringError as error:
+        skip_without_compiler(error)
+        raise
 
 
 @pytest.fixture(params=["reference", "cpu"])

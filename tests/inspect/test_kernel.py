@@ -67,6 +67,7 @@ def test_kernels_of_one_name_are_numbered():
 def test_a_kernel_at_every_level(level, emit):
     text = kernel_text(parse_program(dump(step(), level)), SOFTMAX, emit)
     marks = {"loops": "eir 1\nkernel @", "llvm": "define void @nest_", "asm": "nest_"}
+    marks |= {"cuda": 'extern "C" __global__', "ptx": ".visible .entry", "sass": "EXIT ;"}
     assert marks[emit] in text
     if emit == "loops":
         assert kernel_text((parse_kernel(text),), "0", emit) == text
