@@ -38,7 +38,8 @@ def test_scans_and_movement():
 
 
 def test_gather_scatter_and_write():
-    runs = [random_run(nest(9, 5, width)) for width in (1, 3, 16, 50, 130) for nest in (nests.gather, nests.scatter_add)]
+    kinds = nests.gather, nests.scatter_add
+    runs = [random_run(nest(9, 5, width)) for width in (1, 3, 16, 50, 130) for nest in kinds]
     check([*runs, random_run(nests.write_rows(2, 5, 7), high=3)], relative=1e-6)
 
 
@@ -158,8 +159,8 @@ def test_nests_without_axes_or_points():
 def test_more_tasks_than_blocks(monkeypatch):
     monkeypatch.setattr(kernels, "MOST_BLOCKS", 2)
     kernels._source.cache_clear()
-    runs = [random_run(copied(7000, f32)), random_run(reduction("sum", f32, (40,), 300)), random_run(nests.scan(1000, 5))]
-    runs += [random_run(nests.layer_norm(7, 3000))]
+    made = copied(7000, f32), reduction("sum", f32, (40,), 300), nests.scan(1000, 5), nests.layer_norm(7, 3000)
+    runs = [random_run(nest) for nest in made]
     check(runs, relative=1e-5, contract=(True,))
     kernels._source.cache_clear()
 

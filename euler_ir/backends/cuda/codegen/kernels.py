@@ -11,7 +11,16 @@ import functools
 import hashlib
 from dataclasses import dataclass
 
-from euler_ir.backends.cuda.calls import BufferPointer, Calls, FaultPointer, Launch, Pointer, ScratchPointer, Source, Table
+from euler_ir.backends.cuda.calls import (
+    BufferPointer,
+    Calls,
+    FaultPointer,
+    Launch,
+    Pointer,
+    ScratchPointer,
+    Source,
+    Table,
+)
 from euler_ir.backends.cuda.codegen.indexing import counter_type
 from euler_ir.backends.cuda.codegen.mappings import map_nest
 from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Stage

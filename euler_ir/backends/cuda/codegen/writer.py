@@ -9,11 +9,14 @@ from contextlib import contextmanager
 LINE = 120
 """The most characters of a line, if it can be broken."""
 
-_KEYWORDS = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const const_cast
-constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false float for friend
-goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public
+_KEYWORDS = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const const_cast constexpr
+continue decltype default delete do double dynamic_cast else enum explicit export extern false float for friend goto
+if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public
 register reinterpret_cast return short signed sizeof static static_assert static_cast struct switch template this
-thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""
+thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor
+xor_eq
+"""
 _TAKEN = "eir threadIdx blockIdx blockDim gridDim warpSize assert linux unix NULL INFINITY NAN EOF errno"
 _RESERVED = frozenset((*_KEYWORDS.split(), *_TAKEN.split()))
 

@@ -10,9 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from euler_ir.backends.cuda.calls import Source
 from euler_ir.backends.cuda.emulator import toolchain
 from euler_ir.backends.cuda.emulator.module import Module
+from euler_ir.backends.cuda.sources import joined, own_code
 from euler_ir.errors import LoweringError
 
 _PROCESSES = 2
+_MOST_TOGETHER = 16
 
 # The checks call the runtime, which says what thread it was; GCC's own library for them is not linked. Names are seen in
 # one library alone: different sources may have kernels, and static variables of templates, of the same name.
@@ -40,11 +42,28 @@ def load(source: Source | str, contract: bool = True, kernels: Sequence[str] | N
 
 
 def load_many(sources: Sequence[Source | str], contract: bool = True, kernels: Sequence[str] | None = None) -> list[Module]:
-    """As `load`, of many sources, two of which are compiled at the same time."""
+    """As `load`, of many sources, two of which are compiled at the same time.
+
+    Those that can be are compiled together, which saves reading the header for each: their modules are the same.
+    """
     toolchain.runtime()
-    units = [_unit(source, kernels) for source in sources]
+    units = [_unit(source, kernels) for source in _together(sources)]
     with ThreadPoolExecutor(_PROCESSES) as pool:
-        return list(pool.map(lambda unit: _module(*unit, contract), units))
+        modules = list(pool.map(lambda unit: _module(*unit, contract), units))
+    of_kernel = {kernel: module for module in modules for kernel in module.kernels}
+    names = [source.kernels if isinstance(source, Source) else kernels or kernel_names(source) for source in sources]
+    return [of_kernel[each[0]] for each in names]
+
+
+def _together(sources: Sequence[Source | str]) -> list[Source | str]:
+    """``sources`` of which those that declare no names of their own that others may have are joined, some at a time."""
+    alone = [source for source in sources if isinstance(source, str) or "namespace" in own_code(source.text)]
+    others = list({source.kernels: source for source in sources if source not in alone}.values())
+    for first in range(0, len(others), _MOST_TOGETHER):
+        some = others[first : first + _MOST_TOGETHER]
+        text = joined(", ".join(source.name for source in some), [source.text for source in some])
+        alone.append(Source("kernels.cu", text, tuple(kernel for source in some for kernel in source.kernels)))
+    return alone
 
 
 def _unit(source: Source | str, kernels: Sequence[str] | None) -> tuple[str, str]:

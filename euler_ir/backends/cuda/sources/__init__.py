@@ -31,6 +31,23 @@ def together(units: Sequence[str]) -> str:
     return "\n".join(shown)
 
 
+def joined(name: str, texts: Sequence[str]) -> str:
+    """One unit of those that `unit` has made of ``texts``: what they include comes once, and the own code of each has a
+    namespace of its own. None of these may declare anything in a namespace itself.
+    """
+    places = [(text.find(_text(file)), file) for text in texts for file in SHARED_FILES.glob("*.cuh")]
+    files = dict.fromkeys(file for place, file in sorted(places, key=lambda each: each[0]) if place >= 0)
+    own = [f"namespace unit_{n} {{\n{own_code(text)}\n}}\nusing namespace unit_{n};\n" for n, text in enumerate(texts)]
+    return unit(name, tuple(files), "\n".join(own))
+
+
+def own_code(text: str) -> str:
+    """What a unit has after the files next to this one."""
+    for file in SHARED_FILES.glob("*.cuh"):
+        text = text.replace(_text(file), "", 1)
+    return text
+
+
 @functools.cache
 def _text(file: Path) -> str:
     return f"// ---- {file.name} ----\n{file.read_text(encoding='utf-8')}"
