@@ -95,6 +95,7 @@ def test_what_is_computed_otherwise_is_refused():
         gpu.check_results("torch", [(right[0][0] + 0.2, 1.0)], right)
 
 
+@pytest.mark.slow
 def test_both_parts_run_in_the_emulator_beside_torch(monkeypatch, tmp_path, capsys):
     pytest.importorskip("torch")
     monkeypatch.setattr(command_line, "with_ceilings", lambda threads, measure: (measure(), {}))
