@@ -30,7 +30,7 @@ class CupyDevice(Device):
     """GPU ``number``. Opened by `open_device`, which has looked whether there is one that fits."""
 
     def __init__(self, name: str, number: int) -> None:
-        self.name, self._number = name, number
+        self.name, self._context = name, _primary_context(number)
         properties = cuda.getDeviceProperties(number)
         self.model = properties["name"].decode()
         self._target = nvrtc.target_for(properties["major"], properties["minor"])
@@ -72,19 +72,20 @@ class CupyDevice(Device):
         self.do(cuda.deviceSynchronize)
 
     def do(self, function: Callable, *arguments):
-        """``function(*arguments)`` with this device as the thread's current one. Raises ExecutionError when CUDA fails,
-        and MemoryError when it lacks memory.
+        """``function(*arguments)`` with this device as the thread's current one, and afterwards the one that was.
+
+        Raises ExecutionError when CUDA fails, and MemoryError when it lacks memory.
         """
-        current = cuda.getDevice()
+        previous = driver.ctxGetCurrent()
         try:
-            cuda.setDevice(self._number)
+            driver.ctxSetCurrent(self._context)
             return function(*arguments)
         except _FAILURES as error:
             if error.status == OUT_OF_MEMORY:
                 raise MemoryError(str(error)) from None
             raise ExecutionError(f"{self.name}: {error}") from error
         finally:
-            cuda.setDevice(current)
+            driver.ctxSetCurrent(previous)
 
     def _code(self, source: Source) -> bytes:
         """Machine code, or PTX for an architecture newer than NVRTC: the driver knows it better."""
@@ -95,6 +96,21 @@ class CupyDevice(Device):
             code = compiled.cubin or compiled.ptx.encode()
             cache.store(code, "cuda", *key)
         return code
+
+
+def _primary_context(number: int) -> int:
+    """The context of GPU ``number`` that all libraries of a process share.
+
+    It is begun in a thread of its own: this one's current device stays what it is, and no other GPU gets a context.
+    """
+
+    def begin() -> int:
+        cuda.setDevice(number)
+        cuda.free(0)
+        return driver.ctxGetCurrent()
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(begin).result()
 
 
 class _Module(Module):
@@ -160,9 +176,8 @@ class _Stream(Stream):
         # CuPy's own launch guesses the types of arguments; the driver reads as many bytes as the kernel's have.
         copies = [ctypes.create_string_buffer(argument, len(argument)) for argument in arguments]
         pointers = (ctypes.c_void_p * len(copies))(*map(ctypes.addressof, copies))
-        shape = (blocks, 1, 1, threads, 1, 1)
-        address = ctypes.addressof(pointers)
-        self._device.do(driver.launchKernel, function, *shape, shared_bytes, self._stream.ptr, address, 0)
+        queue, address = self._stream.ptr, ctypes.addressof(pointers)
+        self._device.do(driver.launchKernel, function, blocks, 1, 1, threads, 1, 1, shared_bytes, queue, address, 0)
 
     def call(self, function: Callable[[int], None]) -> None:
         self._device.do(function, self._stream.ptr)

@@ -16,7 +16,7 @@ from euler_ir.backends.cuda.runtime import Runtime
 from euler_ir.backends.cuda.slot import Slot
 from euler_ir.backends.cuda.step import FAULT_BYTES, planned_calls
 from euler_ir.errors import LoweringError
-from euler_ir.plan.footprint import LARGEST_OWNERS, Owner, footprint, owner_lines, readable
+from euler_ir.plan.footprint import LARGEST_OWNERS, Footprint, Owner, footprint, owner_lines, readable
 from euler_ir.plan.plan import Plan
 from euler_ir.residence import Kept
 
@@ -43,7 +43,10 @@ class CudaProgram(Program):
         with self.runtime.turn():
             self._expect_room()
             self.runtime.load(self.calls.sources)
-            self._allocate()
+            try:
+                self._allocate()
+            except MemoryError as error:
+                self._raise_no_room(self._needs.total, f"{device.name} says: {error}", *str(self._needs).splitlines())
 
     def _allocate(self) -> None:
         block = self.runtime.block
@@ -89,7 +92,8 @@ class CudaProgram(Program):
 
     def bind_state(self, kept: Mapping[int, Kept]) -> Binding:
         with self.runtime.turn():
-            self._expect_room_for([number for number, each in kept.items() if not self.runtime.is_resident(each)])
+            arriving = [number for number, each in kept.items() if not self.runtime.is_resident(each)]
+            self._expect_room_for(arriving)
             return Binding(self, kept)
 
     def on_plan(self, plan: Plan, code: Mapping[str, str]) -> CudaProgram:
@@ -130,13 +134,16 @@ class CudaProgram(Program):
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
+    @property
+    def _needs(self) -> Footprint:
+        return footprint(self.plan, self.scratch_bytes)
+
     def _expect_room(self) -> None:
         """Raise LoweringError when the program does not fit now, or could not ever with its parameters and state."""
-        needs = footprint(self.plan, self.scratch_bytes)
-        kept = needs.parameters + needs.state
-        free, total = self.runtime.free_memory(), self.device.memory()[1]
-        if needs.total - kept > free or needs.total > total:
-            self._raise_no_room(needs.total, str(needs).splitlines())
+        needs = self._needs
+        own = needs.total - needs.parameters - needs.state
+        if own > self.runtime.free_memory() or needs.total > self.device.memory()[1]:
+            self._raise_no_room(needs.total, *str(needs).splitlines())
 
     def _expect_room_for(self, kept: Sequence[int]) -> None:
         """Raise LoweringError when the device lacks the memory for these parameters and states."""
@@ -144,17 +151,17 @@ class CudaProgram(Program):
         needed = sum(aligned(buffer.type.nbytes) for buffer in buffers)
         if needed > self.runtime.free_memory():
             owners = [Owner(f"{buffer.place} {buffer.name}: {buffer.type}", buffer.type.nbytes) for buffer in buffers]
-            owners = sorted(owners, key=lambda owner: -owner.nbytes)[:LARGEST_OWNERS]
-            self._raise_no_room(needed, ["for parameters and state, the largest of which are", *owner_lines(owners)])
+            largest = sorted(owners, key=lambda owner: -owner.nbytes)[:LARGEST_OWNERS]
+            self._raise_no_room(needed, "for parameters and state, the largest of which are", *owner_lines(largest))
 
-    def _raise_no_room(self, needed: int, details: Sequence[str]) -> NoReturn:
+    def _raise_no_room(self, needed: int, *details: str) -> NoReturn:
         free, total = self.device.memory()
         raise LoweringError(
             f"{self.plan.name!r} needs {readable(needed)} on {self.device.name}, which has {readable(free)} free of "
             f"{readable(total)}",
-            details=tuple(details),
+            details=details,
             hint="compile(graph, memory_budget=...) computes values again instead of keeping them",
-        )
+        ) from None
 
 
 def _numbers(plan: Plan, place: str) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from euler_ir.backends.cuda.calls import (
 )
 from euler_ir.backends.cuda.codegen import kernel_calls
 from euler_ir.backends.cuda.gemm import Product, product_calls
+from euler_ir.backends.cuda.gemm.api import Epilogue
 from euler_ir.errors import LoweringError
 from euler_ir.plan.kernels import find_kernel
 from euler_ir.plan.plan import AttentionStep, CopyStep, MatmulStep, Origin, Plan, Step
@@ -116,7 +117,8 @@ def _line(call: Call, plan: Plan) -> str:
     else:
         items = f"{call.items} of " if call.items > 1 else ""
         pointers = ", ".join(_pointer(each, plan) for each in call.pointers)
-        text = f"product {call.dtype} {items}{call.rows} x {call.inner} x {call.columns} ({pointers})"
+        epilogue = "" if call.epilogue.kind == Epilogue.NONE else f" with {call.epilogue.kind.name}"
+        text = f"product {call.dtype} {items}{call.rows} x {call.inner} x {call.columns}{epilogue} ({pointers})"
     return f"{text}{_comment(call.origins)}"
 
 
@@ -136,6 +138,13 @@ def _pointer(pointer: Pointer, plan: Plan) -> str:
 
 
 def _comment(origins: tuple[Origin, ...]) -> str:
-    names = list(dict.fromkeys(origin.name for origin in origins))
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"  # {', '.join(names[:3])}{more}" if names else ""
+    """The model's operators, and the modules that they are in."""
+    operators = _few(operator for origin in origins for operator in origin.operators)
+    scopes = _few(origin.scope for origin in origins if origin.scope)
+    return f"  # {operators}{' in ' * bool(scopes)}{scopes}" if operators else ""
+
+
+def _few(names: Iterable[str]) -> str:
+    names = list(dict.fromkeys(names))
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(names[:4]) + more
