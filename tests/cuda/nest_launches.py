@@ -33,7 +33,7 @@ class Run:
         return frozenset((*self.shares, *self.shares.values()))
 
 
-def random_run(nest, seed=0, high=5, **shares):
+def random_run(nest, seed=0, high=5):
     """``nest`` on normal floats and integers in 0..high-1."""
     generator = np.random.default_rng(seed)
     arrays = []

@@ -4,7 +4,7 @@ interpreter's, and the order changes no bit.
 
 import nests
 import numpy as np
-from nest_launches import check, emulate, outputs, random_run, run_of
+from nest_launches import check, emulate, outputs, random_run, run_of, step_of
 
 from euler_ir.backends.cuda.codegen import kernels
 from euler_ir.dtypes import bf16, bool_, f16, f32, f64, i8, i32, i64, u8
@@ -123,6 +123,63 @@ def test_long_sums_stay_accurate():
     emulate(runs)
     for run, count in zip(runs, (extent, 100_000)):
         assert np.max(np.abs(outputs(run)[0].astype(np.float64) / (count * float(each)) - 1)) < 1e-6
+
+
+# -- memory shared by input and output ---------------------------------------------------------------------------------
+
+
+def in_place(nest, **shares):
+    """A run in which each of the named inputs, with numbers in it, has the memory of an output."""
+    names = [buffer.name for buffer in nest.parameters]
+    run = random_run(nest)
+    for source, target in shares.items():
+        run.shares[names.index(target)] = names.index(source)
+    return run
+
+
+def scaled_rows(rows, columns):
+    """Each row over its largest element, which is also added to what ``z`` has for the row; and each element's square."""
+    i, j = Axis("i", rows), Axis("j", columns)
+    names = ("x", "input", nests.at(i, j)), ("z", "input", Index.of(i)), ("y", "output", nests.at(i, j))
+    buffers = tuple(Buffer(name, f32, rows * columns if name != "z" else rows, role) for name, role, _ in names)
+    largest = Loop((j,), (Load("a", f32, "x", nests.at(i, j)),), True, (Reduction("m", f32, "max", "a"),))
+    body = (
+        Load("b", f32, "x", nests.at(i, j)),
+        nests.compute("c", "divide", "b", "m"),
+        Store("y", nests.at(i, j), "c"),
+    )
+    end = (Load("d", f32, "z", Index.of(i)), nests.compute("e", "add", "d", "m"), Store("w", Index.of(i), "e"))
+    return Nest((*buffers, Buffer("w", f32, rows, "output")), (i,), (largest, Loop((j,), body, True), *end))
+
+
+def updated(size, dtype):
+    """AdamW in small: two inputs each become an output, a third is only read."""
+    v = Axis("v", size)
+    names = ("weight", "moment", "gradient", "new_weight", "new_moment")
+    buffers = tuple(Buffer(name, dtype, size, "output" if name.startswith("new") else "input") for name in names)
+    body = (
+        *(Load(name[0], dtype, name, Index.of(v)) for name in names[:3]),
+        nests.compute("n", "add", "m", "g", dtype=dtype),
+        Store("new_moment", Index.of(v), "n"),
+        nests.compute("u", "subtract", "w", "n", dtype=dtype),
+        Store("new_weight", Index.of(v), "u"),
+    )
+    return Nest(buffers, (v,), body, vector=True)
+
+
+def test_outputs_may_lie_where_inputs_were():
+    runs = [in_place(scaled_rows(rows, columns), x="y", z="w") for rows, columns in ((3, 5), (70, 64), (2, 4000))]
+    runs += [in_place(updated(size, dtype), weight="new_weight", moment="new_moment") for size in (7, 4096)
+             for dtype in (f32, bf16)]  # fmt: skip
+    check(runs, relative=1e-6)
+
+
+def test_memory_that_is_shared_is_not_restrict():
+    names = ("weight", "moment", "gradient", "new_weight", "new_moment")
+    step = step_of([in_place(updated(64, f32), weight="new_weight")])
+    text = kernels.kernel_calls(step).calls[0].source.text
+    shared = [name for name in names if f"float* {name}" in text]
+    assert shared == ["weight", "new_weight"]
 
 
 # -- edges -------------------------------------------------------------------------------------------------------------
