@@ -138,7 +138,7 @@ def in_place(nest, **shares):
 
 
 def scaled_rows(rows, columns):
-    """Each row over its largest element, which is also added to what ``z`` has for the row; and each element's square."""
+    """Each row over its largest element, times what ``z`` has for the row; to that the largest is added."""
     i, j = Axis("i", rows), Axis("j", columns)
     names = ("x", "input", nests.at(i, j)), ("z", "input", Index.of(i)), ("y", "output", nests.at(i, j))
     buffers = tuple(Buffer(name, f32, rows * columns if name != "z" else rows, role) for name, role, _ in names)
@@ -146,10 +146,11 @@ def scaled_rows(rows, columns):
     body = (
         Load("b", f32, "x", nests.at(i, j)),
         nests.compute("c", "divide", "b", "m"),
-        Store("y", nests.at(i, j), "c"),
+        nests.compute("f", "multiply", "c", "d"),
+        Store("y", nests.at(i, j), "f"),
     )
-    end = (Load("d", f32, "z", Index.of(i)), nests.compute("e", "add", "d", "m"), Store("w", Index.of(i), "e"))
-    return Nest((*buffers, Buffer("w", f32, rows, "output")), (i,), (largest, Loop((j,), body, True), *end))
+    of_row = (Load("d", f32, "z", Index.of(i)), nests.compute("e", "add", "d", "m"), Store("w", Index.of(i), "e"))
+    return Nest((*buffers, Buffer("w", f32, rows, "output")), (i,), (largest, *of_row, Loop((j,), body, True)))
 
 
 def updated(size, dtype):
