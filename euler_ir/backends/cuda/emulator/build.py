@@ -44,26 +44,29 @@ def load(source: Source | str, contract: bool = True, kernels: Sequence[str] | N
 def load_many(sources: Sequence[Source | str], contract: bool = True, kernels: Sequence[str] | None = None) -> list[Module]:
     """As `load`, of many sources, two of which are compiled at the same time.
 
-    Those that can be are compiled together, which saves reading the header for each: their modules are the same.
+    Those that declare no names which others may have are compiled together, which saves reading the header for each.
     """
     toolchain.runtime()
-    units = [_unit(source, kernels) for source in _together(sources)]
+    can_join = [s for s in sources if kernels is None and isinstance(s, Source) and "namespace" not in own_code(s.text)]
+    missing = {source.code: source for source in can_join if (source.code, contract) not in _in_joined_units}
+    some = [list(missing.values())[first : first + _MOST_TOGETHER] for first in range(0, len(missing), _MOST_TOGETHER)]
+    alone = [source for source in sources if source not in can_join]
+    units = [_unit(source, kernels) for source in (*map(_joined, some), *alone)]
     with ThreadPoolExecutor(_PROCESSES) as pool:
         modules = list(pool.map(lambda unit: _module(*unit, contract), units))
-    of_kernel = {kernel: module for module in modules for kernel in module.kernels}
-    names = [source.kernels if isinstance(source, Source) else kernels or kernel_names(source) for source in sources]
-    return [of_kernel[each[0]] for each in names]
+    for group, module in zip(some, modules):
+        _in_joined_units.update({(source.code, contract): module for source in group})
+    rest = iter(modules[len(some) :])
+    return [_in_joined_units[source.code, contract] if source in can_join else next(rest) for source in sources]
 
 
-def _together(sources: Sequence[Source | str]) -> list[Source | str]:
-    """``sources`` of which those that declare no names of their own that others may have are joined, some at a time."""
-    alone = [source for source in sources if isinstance(source, str) or "namespace" in own_code(source.text)]
-    others = list({source.kernels: source for source in sources if source not in alone}.values())
-    for first in range(0, len(others), _MOST_TOGETHER):
-        some = others[first : first + _MOST_TOGETHER]
-        text = joined(", ".join(source.name for source in some), [source.text for source in some])
-        alone.append(Source("kernels.cu", text, tuple(kernel for source in some for kernel in source.kernels)))
-    return alone
+_in_joined_units: dict[tuple[str, bool], Module] = {}
+"""The module of each source that was compiled with others."""
+
+
+def _joined(sources: list[Source]) -> Source:
+    kernels = tuple(kernel for source in sources for kernel in source.kernels)
+    return Source("kernels.cu", joined("kernels.cu", [source.text for source in sources]), kernels)
 
 
 def _unit(source: Source | str, kernels: Sequence[str] | None) -> tuple[str, str]:
