@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from on_device import on_device
+from on_device import GPU, new_device, on_device
 
 import euler_ir as ei
 from euler_ir import interpreter
@@ -19,6 +19,11 @@ from models.gpt2 import GPT2Config
 from models.language_model import train_graph
 
 SEEDS = range(8)
+
+
+@pytest.fixture(params=[0, GPU])
+def device(request):
+    return new_device(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +64,9 @@ def are_equal(found, wanted):
     return all(np.array_equal(one, other) for one, other in zip(found, wanted, strict=True))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [*SEEDS, GPU])
 def test_calls_that_overlap_do_not_mix(summing, seed):
-    assert are_equal(*called_six_times(on_device(summing, seed=seed), ei.initial_state(summing)))
+    assert are_equal(*called_six_times(on_device(summing, new_device(seed)), ei.initial_state(summing)))
 
 
 def test_a_missing_wait_would_be_seen(summing, monkeypatch):
@@ -112,8 +117,8 @@ def test_outputs_are_fetched_when_read_and_stay_what_they_were(summing):
         first["after"]
 
 
-def test_two_states_in_turn(summing):
-    run, states = on_device(summing), [ei.initial_state(summing) for _ in range(3)]
+def test_two_states_in_turn(summing, device):
+    run, states = on_device(summing, device), [ei.initial_state(summing) for _ in range(3)]
     for _ in range(3):
         outputs = [run(state, x=inputs(number)) for number, state in enumerate(states)]
     for number, (state, output) in enumerate(zip(states, outputs)):
@@ -132,8 +137,8 @@ def refused(call):
     assert "0..4" in str(fault.value) and "# this line" in str(fault.value)
 
 
-def test_an_index_out_of_range_is_raised_by_what_is_read(taking):
-    run, state = on_device(taking), ei.initial_state(taking)
+def test_an_index_out_of_range_is_raised_by_what_is_read(taking, device):
+    run, state = on_device(taking, device), ei.initial_state(taking)
     outputs = run(state, rows=BAD)
     for _ in range(2):
         refused(lambda: outputs["y"])
@@ -143,8 +148,8 @@ def test_an_index_out_of_range_is_raised_by_what_is_read(taking):
     assert state["count"] == 3
 
 
-def test_an_index_out_of_range_is_raised_by_a_later_call(taking):
-    run, state = on_device(taking), ei.initial_state(taking)
+def test_an_index_out_of_range_is_raised_by_a_later_call(taking, device):
+    run, state = on_device(taking, device), ei.initial_state(taking)
     kept = run(state, rows=BAD)
     run.program.device.synchronize()
     refused(lambda: run(state, rows=GOOD))  # it is over
@@ -157,8 +162,8 @@ def test_an_index_out_of_range_is_raised_by_a_later_call(taking):
     np.testing.assert_array_equal(run(state, rows=GOOD)["y"], [[8, 9], [0, 1], [8, 9]])
 
 
-def test_a_fault_outlives_its_executable(taking):
-    state, device = ei.initial_state(taking), EmulatedDevice()
+def test_a_fault_outlives_its_executable(taking, device):
+    state = ei.initial_state(taking)
     on_device(taking, device)(state, rows=BAD)
     gc.collect()
     on_device(taking, device)
@@ -226,8 +231,8 @@ def test_a_number_must_fit_its_kind(summing):
 # -- other code --------------------------------------------------------------------------------------------------------
 
 
-def test_a_kernel_may_be_replaced(summing):
-    run, state = on_device(summing), ei.initial_state(summing)
+def test_a_kernel_may_be_replaced(summing, device):
+    run, state = on_device(summing, device), ei.initial_state(summing)
     (kernel, *_) = (launch.kernel for launch in run.program.calls.launches())
     text = f"""extern "C" __global__ void {kernel}(const float*, const float*, float* result) {{
         if (threadIdx.x < 4) result[threadIdx.x] = 42;
@@ -287,8 +292,8 @@ def test_a_signal_handler_is_told_that_the_device_is_in_use(summing, monkeypatch
     np.testing.assert_array_equal(states[0]["total"], inputs(1))
 
 
-def test_python_threads_take_turns(summing):
-    run, wrong = on_device(summing), []
+def test_python_threads_take_turns(summing, device):
+    run, wrong = on_device(summing, device), []
 
     def work(number):
         state = ei.initial_state(summing)
@@ -336,17 +341,30 @@ def trained(run, graph):
     return [each["loss"] for each in outputs], dict(state)
 
 
-def test_gpt2_trains_as_the_interpreter_does_in_any_order_with_the_same_bits(gpt2, interpreted):
-    begun = ei.initial_state(gpt2, seed=3)
-    found = []
-    for order, seed in (("ascending", 0), ("descending", 1), (7, 2)):
-        run = on_device(gpt2, order=order, seed=seed)
-        found += [trained(run, gpt2)] + ([trained(run, gpt2)] if seed == 0 else [])
-    losses, state = found[0]
+def expect_interpreters(found, interpreted, graph):
+    (losses, state), begun = found, ei.initial_state(graph, seed=3)
     np.testing.assert_allclose(losses, interpreted[0], rtol=1e-6)
     for name, wanted in interpreted[1].items():
         moved = np.abs(wanted - begun[name]).max(initial=0)
         np.testing.assert_allclose(state[name], wanted, rtol=1e-3, atol=max(1e-6, 0.01 * moved), err_msg=name)
-    for other_losses, other in found[1:]:
-        assert [loss.tobytes() for loss in losses] == [loss.tobytes() for loss in other_losses]
-        assert all(state[name].tobytes() == other[name].tobytes() for name in state)
+
+
+def bits(found):
+    losses, state = found
+    return [loss.tobytes() for loss in losses], {name: array.tobytes() for name, array in state.items()}
+
+
+def test_gpt2_trains_as_the_interpreter_does_in_any_order_with_the_same_bits(gpt2, interpreted):
+    run = on_device(gpt2)
+    found = [trained(run, gpt2), trained(run, gpt2)]
+    found += [trained(on_device(gpt2, order=order, seed=seed), gpt2) for order, seed in (("descending", 1), (7, 2))]
+    expect_interpreters(found[0], interpreted, gpt2)
+    assert all(bits(each) == bits(found[0]) for each in found)
+
+
+@pytest.mark.gpu
+def test_gpt2_trains_on_a_gpu(gpt2, interpreted):
+    run = on_device(gpt2, new_device(None))
+    found = [trained(run, gpt2), trained(run, gpt2), trained(on_device(gpt2, new_device(None)), gpt2)]
+    expect_interpreters(found[0], interpreted, gpt2)
+    assert all(bits(each) == bits(found[0]) for each in found)

@@ -4,14 +4,14 @@ import struct
 
 import numpy as np
 import pytest
+from on_device import GPU, new_device
 
 from euler_ir.backends.cuda.calls import Source
 from euler_ir.backends.cuda.emulator.device import EmulatedDevice
+from euler_ir.backends.cuda.sources import unit
 from euler_ir.errors import ExecutionError, LoweringError
 
-SOURCE = Source(
-    "hand-written",
-    """
+BODY = """
     extern "C" __global__ void add(float* target, const float* source, int count) {
         int at = blockIdx.x * blockDim.x + threadIdx.x;
         if (at < count) target[at] += source[at];
@@ -24,9 +24,8 @@ SOURCE = Source(
         __syncthreads();
         if (at < count) values[at] = held[count - 1 - at];
     }
-    """,
-    ("add", "reverse"),
-)
+"""
+SOURCE = Source("by hand", unit("by hand", ["target.cuh"], BODY), ("add", "reverse"))
 SEEDS = range(12)
 
 
@@ -38,7 +37,7 @@ class Bench:
     """A device with the kernels loaded and buffers of floats."""
 
     def __init__(self, seed=0):
-        self.device = EmulatedDevice(seed=seed)
+        self.device = new_device(seed)
         (self.module,) = self.device.load([SOURCE])
         self.stream = self.device.stream()
 
@@ -59,7 +58,7 @@ class Bench:
         stream.launch(self.module, "add", 1, 32, 0, arguments(target, source, count))
 
 
-@pytest.fixture(params=SEEDS)
+@pytest.fixture(params=[*SEEDS, GPU])
 def bench(request):
     return Bench(request.param)
 
@@ -67,6 +66,11 @@ def bench(request):
 @pytest.fixture
 def one():
     return Bench()
+
+
+@pytest.fixture(params=[0, GPU])
+def either(request):
+    return Bench(request.param)
 
 
 def test_a_stream_is_in_order_and_copies_fills_and_launches(bench):
@@ -100,15 +104,14 @@ def test_without_the_wait_some_order_is_wrong():
     assert [0, 0, 0] in found and [1, 2, 3] in found
 
 
-def test_an_event_is_done_when_its_stream_gets_there(one):
-    event, later = one.device.event(), one.device.event()
+def test_an_event_is_done_when_its_stream_gets_there(either):
+    event, later = either.device.event(), either.device.event()
     assert event.is_done()
-    a = one.buffer(1, 2, 3)
-    one.stream.record(event)
+    a = either.buffer(1, 2, 3)
+    either.stream.record(event)
     for _ in range(50):
-        one.stream.fill(a, 12, 0)
-    one.stream.record(later)
-    assert not later.is_done()
+        either.stream.fill(a, 12, 0)
+    either.stream.record(later)
     while not later.is_done():
         pass  # asking is enough: nobody else works on the queues
     assert event.is_done() and later.seconds_since(event) >= 0
@@ -189,15 +192,15 @@ def test_what_is_freed_is_not_used(one):
         (1, 32, -1, "-1 bytes of shared memory"),
     ],
 )
-def test_launches_have_limits(one, blocks, threads, shared_bytes, message):
+def test_launches_have_limits(either, blocks, threads, shared_bytes, message):
     with pytest.raises(ExecutionError, match=message):
-        one.stream.launch(one.module, "reverse", blocks, threads, shared_bytes, arguments(one.buffer(1), 1))
+        either.stream.launch(either.module, "reverse", blocks, threads, shared_bytes, arguments(either.buffer(1), 1))
 
 
-def test_exactly_48_kibibytes_of_shared_memory_are_launched(one):
-    a = one.buffer(1, 2, 3)
-    one.stream.launch(one.module, "reverse", 1, 32, 48 * 1024, arguments(a, 3))
-    assert one.values(a) == [3, 2, 1]
+def test_exactly_48_kibibytes_of_shared_memory_are_launched(either):
+    a = either.buffer(1, 2, 3)
+    either.stream.launch(either.module, "reverse", 1, 32, 48 * 1024, arguments(a, 3))
+    assert either.values(a) == [3, 2, 1]
 
 
 def test_arguments_are_the_kernels(one):
