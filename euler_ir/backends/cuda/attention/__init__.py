@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from euler_ir.backends.cuda.attention.flash import flash_calls, refusal
 from euler_ir.backends.cuda.attention.simt import simt_launches
 from euler_ir.backends.cuda.calls import Calls
 from euler_ir.plan.plan import AttentionStep, Plan
@@ -9,4 +10,6 @@ from euler_ir.plan.plan import AttentionStep, Plan
 
 def attention_calls(step: AttentionStep, plan: Plan, architecture: str) -> Calls:
     """What does ``step`` of ``plan`` on a GPU of ``architecture``, such as 'sm_90'."""
+    if refusal(step, architecture) is None:
+        return flash_calls(step, architecture)
     return Calls(simt_launches(step))

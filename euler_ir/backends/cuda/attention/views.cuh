@@ -6,8 +6,8 @@ struct Head {
     long long outer, inner, member;
 };
 
-__device__ __forceinline__ Head head_at(long long number, int inner_heads, int group) {
-    const long long point = number / group;
+__device__ __forceinline__ Head head_at(unsigned number, unsigned inner_heads, unsigned group) {
+    const unsigned point = number / group;
     return {point / inner_heads, point % inner_heads, number % group};
 }
 
