@@ -2,8 +2,8 @@
 
 NOT_KNOWN = "n/a"
 
-# Dense TFLOP/s of bf16 on tensor cores with f32 accumulation, at boost clock and full power, by what the name of a device
-# contains; the first that fits. Data sheets give twice as much "with sparsity", which a dense product does not have.
+# Dense TFLOP/s of bf16 on tensor cores with f32 accumulation, at boost clock and full power, by what the name of a
+# device contains; the first that fits. Data sheets give twice as much "with sparsity", which a product here has not.
 PEAK_TFLOPS = (
     ("B200", 2250.0),
     ("H200 NVL", 835.5),

@@ -175,7 +175,7 @@ def _measured(times):
 
 
 def tables(results, ceilings):
-    """One table of attention, and one for each training; the part of the device's peak is n/a where that is not known."""
+    """One table of attention, and one for each training; the part of the device's peak is n/a where it is not known."""
     attention = [result for result in results if result["part"] == "attention"]
     return [
         *([_attention_table(attention)] if attention else []),
@@ -189,12 +189,12 @@ def _attention_table(results):
         case = result["case"]
         for peer, one in result["peers"].items():
             tflops = case["gflop"] / one["ms"]["median"]
-            used = utilisation(case["gflop"], one["ms"]["median"], result["device"])
-            rows.append(
-                (f"{case['name']}, {peer}", spread(one["ms"]), f"{one['time_ratio']:.2f}", number(tflops), in_words(used))
-            )
+            used = in_words(utilisation(case["gflop"], one["ms"]["median"], result["device"]))
+            ratio_to_ours = f"{one['time_ratio']:.2f}"
+            rows.append((f"{case['name']}, {peer}", spread(one["ms"]), ratio_to_ours, number(tflops), used))
     columns = ("attention, causal, bf16", "ms", "times euler_ir's", "TFLOP/s", "of peak")
-    return Table(f"Attention on {results[0]['device']}", columns, tuple(rows), "Operations are those that no mask hides.")
+    title, note = f"Attention on {results[0]['device']}", "Operations are those that no mask hides."
+    return Table(title, columns, tuple(rows), note)
 
 
 def _training_table(result):

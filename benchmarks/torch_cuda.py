@@ -54,7 +54,8 @@ class CudaTorchAttention:
 
     def __init__(self, case, device):
         self._device = torch_device(device)
-        arrays = {name: torch.from_numpy(array).to(self._device, torch.bfloat16) for name, array in case.arrays().items()}
+        given = {name: torch.from_numpy(array) for name, array in case.arrays().items()}
+        arrays = {name: tensor.to(self._device, torch.bfloat16) for name, tensor in given.items()}
         self._operands = [arrays[name].requires_grad_(case.backward) for name in case.NAMES]
         self._weights = arrays.get("weights")
         self._made = ()

@@ -25,8 +25,9 @@ PARTS = ("kernels", "operators", "models", "faults")
 def main(arguments=None):
     """Check what the command line names; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m cuda_check", description=__doc__.split("\n")[0])
-    parser.add_argument("--only", type=_parts, default=PARTS, metavar="A,B", help=f"of {', '.join(PARTS)} (default: all)")
-    parser.add_argument("--models", type=_models, default=ZOO, metavar="A,B", help=f"of {', '.join(ZOO)} (default: all)")
+    for option, read, known in (("--only", _parts, PARTS), ("--models", _models, ZOO)):
+        listed = f"of {', '.join(known)} (default: all)"
+        parser.add_argument(option, type=read, default=known, metavar="A,B", help=listed)
     parser.add_argument(
         "--arch", type=_architectures, default=("sm_80", "sm_90"), metavar="A,B", help="GPUs (default: sm_80,sm_90)"
     )

@@ -38,7 +38,7 @@ class Accuracy:
 
 
 def error_of(got, exact):
-    """The largest difference by the largest magnitude of ``exact``; infinite where one is not finite and not the other."""
+    """The largest difference by the largest magnitude of ``exact``; infinite where only one of them is finite."""
     got, exact = (np.asarray(array, np.float64) for array in (got, exact))
     finite = np.isfinite(exact)
     if not np.array_equal(got[~finite], exact[~finite], equal_nan=True) or not np.isfinite(got[finite]).all():

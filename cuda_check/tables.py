@@ -41,8 +41,8 @@ def _models(found):
         *("fewest blocks resident", "tensor-core instructions", "MB moved", "of least"),
     )
     note = (
-        "Calls are launches, products, copies and fills of one step. Moved is what kernels other than products read and "
-        "write when nothing stays in a cache between two loops or launches; least is each element once."
+        "Calls are launches, products, copies and fills of one step. Moved is what kernels other than products read "
+        "and write when nothing stays in a cache between two loops or launches; least is each element once."
     )
     return Table("Kernels, compiled by NVRTC", columns, tuple(rows), note)
 

@@ -61,9 +61,8 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
 
 def add_architecture(parser: argparse.ArgumentParser) -> None:
     """The GPU that what is printed of the backend cuda is compiled for."""
-    parser.add_argument(
-        "--arch", default=ARCHITECTURE, metavar="sm_NN", help="GPU of the levels cuda, ptx and sass (default: %(default)s)"
-    )
+    help = "GPU of the levels cuda, ptx and sass (default: %(default)s)"
+    parser.add_argument("--arch", default=ARCHITECTURE, metavar="sm_NN", help=help)
 
 
 def add_backend(parser: argparse.ArgumentParser, what: str, default: str = "cpu", others: Sequence[str] = ()) -> None:
@@ -77,7 +76,7 @@ def add_backend(parser: argparse.ArgumentParser, what: str, default: str = "cpu"
 def add_pipeline(
     parser: argparse.ArgumentParser, what: str = "the passes to run", default: str | None = "default"
 ) -> None:
-    """``-p`` for a pipeline's text, None for that of the backend, and ``--load`` for files that define passes and rules."""
+    """``-p`` for a pipeline's text, None for the backend's own, and ``--load`` for files that define passes and rules."""
     otherwise = default or "the backend's own"
     parser.add_argument(
         "-p", "--passes", metavar="PIPELINE", default=default, help=f"{what}, as text (default: {otherwise})"

@@ -36,7 +36,8 @@ def gradient(case: str) -> str:
 class Fault:
     """A mistake that people make: in ``euler_ir.<module>`` the text ``old``, which stands there once, is ``new``.
 
-    What is no Python is called by its path in the package, such as ``backends/cuda/sources/target.cuh``. ``imitates`` says what went wrong in the words of whoever finds out; one of ``killers``, ids of tests, must fail.
+    What is no Python is called by its path in the package, such as ``backends/cuda/sources/target.cuh``. ``imitates``
+    says what went wrong in the words of whoever finds out; one of ``killers``, ids of tests, must fail.
     """
 
     name: str

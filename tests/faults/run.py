@@ -41,22 +41,24 @@ class Outcome:
     seconds: float
 
 
-def run_tests(tests: Iterable[str], fault: Fault | None) -> subprocess.CompletedProcess:
-    """Run tests, up to the first that fails, in a process of its own with ``fault`` planted."""
+def run_tests(
+    tests: Iterable[str], fault: Fault | None, seconds: float | None = None
+) -> subprocess.CompletedProcess:
+    """Run tests, up to the first that fails, in a process of its own with ``fault`` planted, at most for ``seconds``."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(HERE)))}
     environment.pop(VARIABLE, None)
     plugin: tuple[str, ...] = ()
     if fault is not None:
         environment[VARIABLE], plugin = fault.name, ("-p", "planted")
     command = (sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", *plugin, *tests)
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds)
 
 
 def try_fault(fault: Fault) -> Outcome:
     """Run the killers of ``fault`` one after the other until one fails."""
     start = time.perf_counter()
     try:
-        ran = run_tests(fault.killers, fault)
+        ran = run_tests(fault.killers, fault, SECONDS)
         killed_by = _killer(ran)
     except subprocess.TimeoutExpired:
         killed_by = f"no end within {SECONDS} s"

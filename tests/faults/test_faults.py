@@ -77,7 +77,8 @@ def test_a_module_that_is_imported_already_cannot_be_changed():
 
 
 def test_a_file_that_is_no_python_is_read_with_its_fault():
-    fault = Fault("other", "Another.", "backends/cuda/sources/target.cuh", "namespace eir {\n\nstruct", "namespace x {", ())
+    file = "backends/cuda/sources/target.cuh"
+    fault = Fault("other", "Another.", file, "namespace eir {\n\nstruct", "namespace x {", ())
     code = (
         f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
         f"from fault import Fault, plant\nplant({fault!r})\n"
