@@ -35,7 +35,7 @@ class AttentionCase:
         return products * 2 * self.batch * self.heads * self.length**2 * self.head_width / 2 / 1e9
 
     def arrays(self):
-        """The operands by name, f32 with the digits of bf16, and where ``backward`` the result's gradient ``weights``."""
+        """The operands by name, f32 with bf16's digits; where ``backward`` also ``weights``, the result's gradient."""
         generator = np.random.default_rng(0)
         names = (*self.NAMES, "weights") if self.backward else self.NAMES
         drawn = {name: generator.standard_normal(self.shape, np.float32) for name in names}

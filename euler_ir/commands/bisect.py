@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from euler_ir.commands.common import add_arrays, add_backend, add_json, add_pipeline, add_target, add_threads, print_json
+from euler_ir.commands.common import (
+    add_arrays, add_backend, add_json, add_pipeline, add_target, add_threads, print_json,
+)  # fmt: skip
 from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.numerics.bisect import VERDICTS, bisect
 from euler_ir.inspect.user_graph import UserGraphError, load_files, load_function, load_graph

@@ -76,7 +76,7 @@ def add_backend(parser: argparse.ArgumentParser, what: str, default: str = "cpu"
 def add_pipeline(
     parser: argparse.ArgumentParser, what: str = "the passes to run", default: str | None = "default"
 ) -> None:
-    """``-p`` for a pipeline's text, None for the backend's own, and ``--load`` for files that define passes and rules."""
+    """``-p`` for a pipeline's text, None for the backend's own; ``--load`` for files that define passes and rules."""
     otherwise = default or "the backend's own"
     parser.add_argument(
         "-p", "--passes", metavar="PIPELINE", default=default, help=f"{what}, as text (default: {otherwise})"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from euler_ir.commands.common import (
-    add_arrays, add_backend, add_json, add_pipeline, add_target, add_threads, count_or_zero, print_json, table, tolerance,
+    add_arrays, add_backend, add_json, add_pipeline, add_target, add_threads, count_or_zero, print_json, table,
+    tolerance,
 )  # fmt: skip
 from euler_ir.inspect.given_arrays import given_arrays
 from euler_ir.inspect.numerics.compare import Comparison, StageNumbers, ValueNumbers, compare

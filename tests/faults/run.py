@@ -44,7 +44,7 @@ class Outcome:
 def run_tests(
     tests: Iterable[str], fault: Fault | None, seconds: float | None = None
 ) -> subprocess.CompletedProcess:
-    """Run tests, up to the first that fails, in a process of its own with ``fault`` planted, at most for ``seconds``."""
+    """Run tests up to the first that fails, for ``seconds`` at most, in a process of its own with ``fault`` planted."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(HERE)))}
     environment.pop(VARIABLE, None)
     plugin: tuple[str, ...] = ()
