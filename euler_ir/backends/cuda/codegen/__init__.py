@@ -1,5 +1,5 @@
-"""Nests of the Loop IR as CUDA C++: `kernel_calls` gives the launches of a step."""
+"""Nests of the Loop IR as CUDA C++: `kernel_calls` gives the launches of a step, `place_of` who computes a point."""
 
-from euler_ir.backends.cuda.codegen.kernels import kernel_calls
+from euler_ir.backends.cuda.codegen.kernels import Place, kernel_calls, place_of
 
-__all__ = ["kernel_calls"]
+__all__ = ["Place", "kernel_calls", "place_of"]

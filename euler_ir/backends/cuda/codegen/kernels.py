@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from euler_ir.backends.cuda.calls import (
@@ -22,10 +23,12 @@ from euler_ir.backends.cuda.calls import (
     Table,
 )
 from euler_ir.backends.cuda.codegen.indexing import counter_type
-from euler_ir.backends.cuda.codegen.mappings import map_nest
+from euler_ir.backends.cuda.codegen.mappings import map_nest, spot
 from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Stage
 from euler_ir.backends.cuda.codegen.writer import Writer, c_name
 from euler_ir.backends.cuda.sources import unit
+from euler_ir.errors import LoweringError
+from euler_ir.index import Axis
 from euler_ir.loops.kernel import Nest
 from euler_ir.plan.plan import KernelStep, Origin
 
@@ -40,8 +43,9 @@ _SCRATCH_ALIGNMENT = 256
 
 @dataclass(frozen=True)
 class _Part:
-    """One nest of a kernel in one of its stages, with what its pointers point to."""
+    """Nest ``number`` of a kernel in one of its stages, with what its pointers point to."""
 
+    number: int
     stage: Stage
     pointers: tuple[Pointer, ...]
     origin: Origin
@@ -54,6 +58,40 @@ class _Part:
 
 def kernel_calls(step: KernelStep) -> Calls:
     """The launches of ``step``: one, or as many as the nest of the most stages has; none where it has no points."""
+    launches, scratch_bytes = _launches(step)
+    return Calls(tuple(_launch(step.kernel.name, parts) for parts in launches), scratch_bytes)
+
+
+def place_of(step: KernelStep, number: int, point: Mapping[Axis, int]) -> Place | None:
+    """Who computes ``point`` of the axes of nest ``number`` of ``step``, and perhaps of loops in it.
+
+    Axes that it does not say are at 0. None where that depends on what is in memory. Raises LoweringError for a nest
+    that has no points.
+    """
+    found = spot(step.kernel.nests[number], step.shared[number], point)
+    if found is None:
+        return None
+    first = 0
+    for part in _launches(step)[0][found.stage]:
+        blocks = block_count(part.stage)
+        if part.number == number:
+            return Place(found.stage, first + found.task % blocks, found.thread, found.element)
+        first += blocks
+    raise LoweringError(f"nest {number} has no points")
+
+
+@dataclass(frozen=True)
+class Place:
+    """``thread`` of ``block`` of a step's launch number ``launch``, and which of the points that it computes."""
+
+    launch: int
+    block: int
+    thread: int
+    element: int
+
+
+def _launches(step: KernelStep) -> tuple[list[list[_Part]], int]:
+    """The parts of each launch, those of one structure next to each other; and bytes of scratch memory."""
     launches: list[list[_Part]] = []
     scratch_bytes = 0
     for number, nest in enumerate(step.kernel.nests):
@@ -65,7 +103,12 @@ def kernel_calls(step: KernelStep) -> Calls:
         for parts, stage in zip(launches, mapped.stages):
             parts.append(_part(step, number, stage, scratch_bytes))
         scratch_bytes += -(-mapped.scratch_bytes // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
-    return Calls(tuple(_launch(step.kernel.name, parts) for parts in launches), scratch_bytes)
+    return [_grouped(parts) for parts in launches], scratch_bytes
+
+
+def _grouped(parts: list[_Part]) -> list[_Part]:
+    place = {part.stage: number for number, part in reversed(list(enumerate(parts)))}
+    return sorted(parts, key=lambda part: place[part.stage])
 
 
 @functools.lru_cache(maxsize=1024)
@@ -82,14 +125,11 @@ def _part(step: KernelStep, number: int, stage: Stage, scratch_begin: int) -> _P
             pointers.append(BufferPointer(step.arguments[number][parameter.argument]))
     if stage.reports_faults:
         pointers.append(FaultPointer(step.faults[number]))
-    return _Part(stage, tuple(pointers), step.origins[number])
+    return _Part(number, stage, tuple(pointers), step.origins[number])
 
 
 def _launch(name: str, parts: list[_Part]) -> Launch:
     in_table = sum(len(part.pointers) for part in parts) > MOST_POINTERS
-    if in_table:  # those of one structure next to each other
-        place = {part.stage: number for number, part in reversed(list(enumerate(parts)))}
-        parts = sorted(parts, key=lambda part: place[part.stage])
     pointers = tuple(pointer for part in parts for pointer in part.pointers)
     source = _source(name, tuple((part.stage, part.title) for part in parts), in_table)
     blocks = sum(block_count(part.stage) for part in parts)

@@ -6,14 +6,16 @@ The stages of a nest run one after the other; those of the nests of a kernel run
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from euler_ir.backends.cuda.calls import ScratchPointer
 from euler_ir.backends.cuda.codegen.statements import THREADS, Statements
 from euler_ir.backends.cuda.codegen.types import memory_type
+from euler_ir.index import Axis
 from euler_ir.loops.kernel import CheckIndex, Loop, Nest, Statement
 
-__all__ = ["THREADS", "Mapped", "Parameter", "Stage", "stage_of"]
+__all__ = ["THREADS", "Mapped", "Parameter", "Spot", "Stage", "position_of", "stage_of"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,18 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Spot:
+    """Where a point is computed: by ``thread`` of whoever does task number ``task`` of stage number ``stage``, as its
+    element number ``element``.
+    """
+
+    task: int
+    thread: int
+    element: int = 0
+    stage: int = 0
+
+
+@dataclass(frozen=True)
 class Mapped:
     """A nest as stages, which share ``scratch_bytes`` bytes of memory for the ScratchPointers of their parameters."""
 
@@ -64,6 +78,14 @@ def stage_of(nest: Nest, in_place: frozenset[int], code: Statements, tasks: int,
         parameters.append(Parameter(kind, code.pointer(buffer.name), number))
     needs, reports = frozenset(code.needs - {""}), _checks(nest.body)
     return Stage(tasks, tuple(parameters), tuple(code.lines), needs, reports, shared_bytes)
+
+
+def position_of(axes: tuple[Axis, ...], point: Mapping[Axis, int]) -> int:
+    """The row-major number of ``point`` among all of ``axes``; an axis that it does not say is at 0."""
+    number = 0
+    for axis in axes:
+        number = number * axis.extent + point.get(axis, 0)
+    return number
 
 
 def _checks(body: tuple[Statement, ...]) -> bool:

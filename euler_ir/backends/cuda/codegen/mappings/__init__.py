@@ -1,12 +1,16 @@
 """Mappings: how the points of a nest, and the iterations of its loops, are laid over blocks and threads.
 
-Each is a module with `suits`, whether it can take a nest and is the best that can, and `map_nest`, its stages.
+Each is a module with `suits`, whether it can take a nest and is the best that can, `map_nest`, its stages, and `spot`,
+who computes a point of the nest and of loops in it, None where that depends on what is in memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from euler_ir.backends.cuda.codegen.mappings import columns, pointwise, points, rows, scatter, transposed
-from euler_ir.backends.cuda.codegen.stage import Mapped
+from euler_ir.backends.cuda.codegen.stage import Mapped, Spot
+from euler_ir.index import Axis
 from euler_ir.loops.kernel import Nest
 
 MAPPINGS = (transposed, pointwise, scatter, rows, columns, points)
@@ -15,5 +19,13 @@ MAPPINGS = (transposed, pointwise, scatter, rows, columns, points)
 
 def map_nest(nest: Nest, in_place: frozenset[int] = frozenset()) -> Mapped:
     """``nest``, which has points, as stages; its parameters at the positions ``in_place`` may share memory."""
-    mapping = next(mapping for mapping in MAPPINGS if mapping.suits(nest))
-    return mapping.map_nest(nest, in_place)
+    return _mapping(nest).map_nest(nest, in_place)
+
+
+def spot(nest: Nest, in_place: frozenset[int], point: Mapping[Axis, int]) -> Spot | None:
+    """Who computes ``point`` of ``nest``, an axis that it does not say being at 0; None where that depends on data."""
+    return _mapping(nest).spot(nest, in_place, point)
+
+
+def _mapping(nest: Nest):
+    return next(mapping for mapping in MAPPINGS if mapping.suits(nest))

@@ -8,14 +8,15 @@ second stage combines that in order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from euler_ir.backends.cuda.calls import ScratchPointer
 from euler_ir.backends.cuda.codegen.indexing import counter_type
 from euler_ir.backends.cuda.codegen.sharing import Access, accesses, can_be_shared, meet
-from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Parameter, Stage, stage_of
+from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Parameter, Spot, Stage, position_of, stage_of
 from euler_ir.backends.cuda.codegen.statements import Accumulator, Statements
 from euler_ir.backends.cuda.codegen.types import register_type
+from euler_ir.index import Axis
 from euler_ir.loops.hoist import hoist
 from euler_ir.loops.kernel import Loop, Nest, Reduction, Statement, Store
 
@@ -58,6 +59,19 @@ def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
     first = _Columns(nest, in_place, (*before, loops[0])).share(shares, parts)
     second = _combined(nest, in_place, (before, loops[0], after), shares, parts)
     return Mapped((first, second), scratch_bytes)
+
+
+def spot(nest: Nest, in_place: frozenset[int], point: Mapping[Axis, int]) -> Spot:
+    shared = frozenset(nest.parameters[number].name for number in in_place)
+    loops = [statement for statement in hoist(nest.body, shared) if isinstance(statement, Loop)]
+    shares = _shares(nest, loops)
+    column = position_of(nest.axes, point)
+    loop = next((loop for loop in loops if set(loop.axes) <= set(point)), None)
+    if loop is None and shares > 1:
+        return Spot(*divmod(column, THREADS), stage=1)
+    step, warp = divmod(position_of(loop.axes if loop else (), point), WARPS)
+    task = step % shares * -(-nest.points // WARP) + column // WARP
+    return Spot(task, warp * WARP + column % WARP, step // shares)
 
 
 def _shares(nest: Nest, loops: list[Loop]) -> int:

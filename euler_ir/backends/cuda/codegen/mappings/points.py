@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, stage_of
+from collections.abc import Mapping
+
+from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Spot, position_of, stage_of
 from euler_ir.backends.cuda.codegen.statements import Statements
 from euler_ir.backends.cuda.codegen.types import memory_type
+from euler_ir.index import Axis
 from euler_ir.loops.hoist import hoist
 from euler_ir.loops.kernel import Nest
 
@@ -25,3 +28,7 @@ def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
     shared = {nest.parameters[number].name for number in in_place}
     code.statements(hoist(nest.body, shared))
     return Mapped((stage_of(nest, in_place, code, tasks),))
+
+
+def spot(nest: Nest, in_place: frozenset[int], point: Mapping[Axis, int]) -> Spot:
+    return Spot(*divmod(position_of(nest.axes, point), THREADS))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, stage_of
+from collections.abc import Mapping
+
+from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Spot, position_of, stage_of
 from euler_ir.backends.cuda.codegen.statements import Statements
 from euler_ir.backends.cuda.codegen.vectors import Vectors, vector_width
 from euler_ir.index import Axis
@@ -16,8 +18,7 @@ def suits(nest: Nest) -> bool:
 
 def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
     code, axis = Statements(nest), nest.axes[-1]
-    width = vector_width((nest.body,), axis, code.buffers, may_have_rest=len(nest.axes) == 1)
-    first = Axis(f"{axis.name}0", -(-axis.extent // width))
+    width, first = _vectors(nest)
     groups = nest.points // axis.extent * first.extent
     code.comment(f"{nest.points} points, {width if width > 1 else 'one'} a thread")
     code.place_axes((*nest.axes[:-1], first), code.thread_number("group", groups), groups)
@@ -26,3 +27,17 @@ def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
     code.statements(uniform)
     Vectors(code, axis, first, width, has_rest=axis.extent % width != 0).write(body)
     return Mapped((stage_of(nest, in_place, code, -(-groups // THREADS)),))
+
+
+def _vectors(nest: Nest) -> tuple[int, Axis]:
+    """How many points along the last axis a thread takes, and the axis that counts them in such steps."""
+    axis, buffers = nest.axes[-1], {buffer.name: buffer for buffer in nest.parameters}
+    width = vector_width((nest.body,), axis, buffers, may_have_rest=len(nest.axes) == 1)
+    return width, Axis(f"{axis.name}0", -(-axis.extent // width))
+
+
+def spot(nest: Nest, in_place: frozenset[int], point: Mapping[Axis, int]) -> Spot:
+    width, first = _vectors(nest)
+    vector, element = divmod(point.get(nest.axes[-1], 0), width)
+    group = position_of((*nest.axes[:-1], first), {**point, first: vector})
+    return Spot(*divmod(group, THREADS), element)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from euler_ir.backends.cuda.codegen.indexing import counter_type
 from euler_ir.backends.cuda.codegen.sharing import Access, accesses, can_be_shared, meet
-from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, stage_of
+from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Spot, position_of, stage_of
 from euler_ir.backends.cuda.codegen.statements import Accumulator, Statements
 from euler_ir.backends.cuda.codegen.types import memory_type, register_type
 from euler_ir.backends.cuda.codegen.vectors import Vectors, vector_width
@@ -38,6 +38,10 @@ def suits(nest: Nest) -> bool:
 
 def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
     return _Rows(nest, in_place).write()
+
+
+def spot(nest: Nest, in_place: frozenset[int], point: Mapping[Axis, int]) -> Spot:
+    return _Rows(nest, in_place).spot(point)
 
 
 class _Rows:
@@ -94,6 +98,14 @@ class _Rows:
                 self.offsets[local.name] = taken
                 taken += -(-local.size * local.dtype.itemsize * (THREADS // self.team) // 16) * 16
         return taken
+
+    def spot(self, point: Mapping[Axis, int]) -> Spot:
+        """Who computes ``point``: what is of the row alone, the first thread of its team stores."""
+        task, team = divmod(position_of(self.nest.axes, point), THREADS // self.team)
+        axes = next((axes for axes in self.widths if axes and set(axes) <= set(point)), ())
+        vector, element = divmod(position_of(axes, point), self.widths.get(axes, 1))
+        step, lane = divmod(vector, self.team)
+        return Spot(task, team * self.team + lane, step * self.widths.get(axes, 1) + element)
 
     # -- the function --------------------------------------------------------------------------------------------------
 

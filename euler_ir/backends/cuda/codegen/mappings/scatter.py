@@ -7,13 +7,13 @@ it, and the block of that update adds up all that go there, in order. Equal to t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from euler_ir.backends.cuda.calls import ScratchPointer
 from euler_ir.backends.cuda.codegen.mappings import points
 from euler_ir.backends.cuda.codegen.sharing import accesses
-from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Parameter, Stage, stage_of
+from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Parameter, Spot, Stage, stage_of
 from euler_ir.backends.cuda.codegen.statements import Statements
 from euler_ir.backends.cuda.codegen.types import from_memory, literal, register_type, to_memory
 from euler_ir.dtypes import i64
@@ -113,6 +113,10 @@ def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
     targets = Parameter("int*", "targets", ScratchPointer(first_bytes))
     stages = (_begun(nest, found, first), _found(nest, found, first, targets), _Sums(nest, found).write(first, targets))
     return Mapped(stages, first_bytes + 4 * found.updates)
+
+
+def spot(nest: Nest, in_place: frozenset[int], point: Mapping[Axis, int]) -> Spot | None:
+    return points.spot(nest, in_place, point) if in_place else None
 
 
 def _statements(nest: Nest) -> Statements:

@@ -7,11 +7,11 @@ in CUDA, 2009): what lies across is loaded along its own rows and read from the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from euler_ir.backends.cuda.codegen.indexing import counter_type
-from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, stage_of
+from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Spot, stage_of
 from euler_ir.backends.cuda.codegen.statements import Statements
 from euler_ir.backends.cuda.codegen.types import from_memory, literal, memory_type, to_memory
 from euler_ir.index import Axis
@@ -82,6 +82,19 @@ def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
     tiles = [-(-axis.extent // EDGE) if axis in (turned.axis, nest.axes[-1]) else axis.extent for axis in nest.axes]
     code = _Tiles(nest, turned, tiles).write()
     return Mapped((stage_of(nest, in_place, code, math.prod(tiles), turned.shared_bytes),))
+
+
+def spot(nest: Nest, in_place: frozenset[int], point: Mapping[Axis, int]) -> Spot:
+    """Who computes it: loads and stores across may be another thread's of the block."""
+    axis, last = _turned(nest).axis, nest.axes[-1]
+    task = 0
+    for each in nest.axes:
+        along = point.get(each, 0)
+        is_tiled = each in (axis, last)
+        tiles = -(-each.extent // EDGE) if is_tiled else each.extent
+        task = task * tiles + (along // EDGE if is_tiled else along)
+    turn, row = divmod(point.get(axis, 0) % EDGE, _ROWS)
+    return Spot(task, row * EDGE + point.get(last, 0) % EDGE, turn)
 
 
 class _Tiles:
