@@ -4,6 +4,7 @@ import nests
 from nest_launches import random_run, step_of
 
 from euler_ir.backends.cuda import nvrtc
+from euler_ir.backends.cuda.calls import Source
 from euler_ir.backends.cuda.codegen import kernel_calls
 from euler_ir.backends.cuda.emulator import build
 from euler_ir.backends.cuda.sources import joined, own_code
@@ -29,3 +30,11 @@ def test_the_emulator_finds_each_kernel_where_it_is():
     modules = build.load_many([first, unlike, second, first, third])
     assert modules[0] is modules[2] is modules[3] is modules[4] and modules[1].kernels == ("alone",)
     assert set(modules[0].kernels) == {*first.kernels, *second.kernels, *third.kernels}
+
+
+def test_sources_whose_kernels_have_one_name_stay_apart():
+    texts = [f'extern "C" __global__ void k(int* x) {{ x[0] = {number}; }}' for number in (1, 2)]
+    pairs = [texts, [Source("k.cu", text, ("k",)) for text in texts]]
+    for first, second in pairs:
+        modules = build.load_many([first, second, first])
+        assert modules[0] is modules[2] and modules[0] is not modules[1]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import re
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -28,59 +28,85 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _DIRECTIVE = re.compile(r"^\s*#(?:\\\n|[^\n])*", re.MULTILINE)
 _BOUNDS = re.compile(r"__(?:launch_bounds|maxnreg|cluster_dims)__\s*\((?:[^()]|\([^()]*\))*\)")
 _KERNEL = re.compile(r"(?P<template>template\s*<[^;{}()]*>\s*)?[^;{}>]*?\b__global__\b[^;{}()]*?(?P<name>\w+)\s*\(")
+_DECLARES_MORE = re.compile(r"\bnamespace\b|\btemplate\b|^\s*#", re.MULTILINE)
 _DYNAMIC = re.compile(r"extern\s+__shared__\s+(?P<type>[^;\[]+?)\s*\b(?P<name>\w+)\s*\[\s*\]\s*;")
 
 
-def load(source: Source | str, contract: bool = True, kernels: Sequence[str] | None = None) -> Module:
+def load(
+    source: Source | str, contract: bool = True, kernels: Sequence[str] | None = None, sanitize: bool = False
+) -> Module:
     """Compile ``source`` for this machine, or find it in the cache.
 
     With ``contract``, products and sums become multiply-adds, as a GPU's compiler makes them, if the processor has them.
     ``kernels`` names its kernels, templates with their arguments (``"scale<float>"``); by default those of the Source, or
-    all functions that say __global__ and are no templates. Raises LoweringError with g++'s messages.
+    all functions that say __global__ and are no templates. With ``sanitize``, launches check each load and store: that it
+    lies in an allocation or array to the byte, and that no other thread's access races with it; they take about ten times
+    as long. Raises LoweringError with g++'s messages.
     """
-    return load_many([source], contract, kernels)[0]
+    return load_many([source], contract, kernels, sanitize)[0]
 
 
-def load_many(sources: Sequence[Source | str], contract: bool = True, kernels: Sequence[str] | None = None) -> list[Module]:
+def load_many(
+    sources: Sequence[Source | str],
+    contract: bool = True,
+    kernels: Sequence[str] | None = None,
+    sanitize: bool = False,
+) -> list[Module]:
     """As `load`, of many sources, two of which are compiled at the same time.
 
     Those that declare no names which others may have are compiled together, which saves reading the header for each.
     """
     toolchain.runtime()
-    can_join = [s for s in sources if kernels is None and isinstance(s, Source) and "namespace" not in own_code(s.text)]
-    missing = {source.code: source for source in can_join if (source.code, contract) not in _in_joined_units}
-    some = [list(missing.values())[first : first + _MOST_TOGETHER] for first in range(0, len(missing), _MOST_TOGETHER)]
-    alone = [source for source in sources if source not in can_join]
-    units = [_unit(source, kernels) for source in (*map(_joined, some), *alone)]
+    wanted = [_as_source(source, kernels) for source in sources]
+    key_of = {source: (source.code, source.kernels, contract, sanitize) for source in wanted}
+    missing = {key: source for source, key in key_of.items() if key not in _modules}
+    groups = _groups(list(missing.values()))
     with ThreadPoolExecutor(_PROCESSES) as pool:
-        modules = list(pool.map(lambda unit: _module(*unit, contract), units))
-    for group, module in zip(some, modules):
-        _in_joined_units.update({(source.code, contract): module for source in group})
-    rest = iter(modules[len(some) :])
-    return [_in_joined_units[source.code, contract] if source in can_join else next(rest) for source in sources]
+        modules = pool.map(lambda group: _compiled(_together(group), contract, sanitize), groups)
+        for group, module in zip(groups, modules, strict=True):
+            _modules.update({key_of[source]: module for source in group})
+    return [_modules[key_of[source]] for source in wanted]
 
 
-_in_joined_units: dict[tuple[str, bool], Module] = {}
-"""The module of each source that was compiled with others."""
+_modules: dict[tuple[str, tuple[str, ...], bool, bool], Module] = {}
+"""What this process has loaded, by code, kernels, and whether products and sums are contracted and accesses checked."""
 
 
-def _joined(sources: list[Source]) -> Source:
-    kernels = tuple(kernel for source in sources for kernel in source.kernels)
-    return Source("kernels.cu", joined("kernels.cu", [source.text for source in sources]), kernels)
-
-
-def _unit(source: Source | str, kernels: Sequence[str] | None) -> tuple[str, str]:
-    """The name of a source, and its text as g++ is to read it."""
+def _as_source(source: Source | str, kernels: Sequence[str] | None) -> Source:
     name, text = (source.name, source.text) if isinstance(source, Source) else ("kernels.cu", source)
     if kernels is None:
         kernels = source.kernels if isinstance(source, Source) else kernel_names(text)
     if not kernels:
         raise LoweringError(f"{name} has no kernel", hint="a kernel is a function that says __global__")
-    table = "".join(f'    EMULATED_KERNEL("{kernel}", {kernel}),\n' for kernel in kernels)
-    return name, (
-        f'#include "cuda_emulator.h"\n#line 1 "{name}"\n{_with_dynamic_arrays(text)}\n#line 1 "the table of kernels"\n'
-        f"EMULATED_KERNELS = {{\n{table}    {{}}}};\n"
+    return Source(name, text, tuple(kernels))
+
+
+def _groups(sources: list[Source]) -> list[list[Source]]:
+    """``sources``, some at a time; one that may declare a name that another declares too is alone."""
+    count = Counter(kernel for source in sources for kernel in source.kernels)
+    alone, others = [], []
+    for source in sources:
+        is_alone = any(count[kernel] > 1 for kernel in source.kernels) or _DECLARES_MORE.search(own_code(source.text))
+        (alone if is_alone else others).append(source)
+    together = [others[first : first + _MOST_TOGETHER] for first in range(0, len(others), _MOST_TOGETHER)]
+    return [[source] for source in alone] + together
+
+
+def _together(sources: list[Source]) -> Source:
+    if len(sources) == 1:
+        return sources[0]
+    kernels = tuple(kernel for source in sources for kernel in source.kernels)
+    return Source("kernels.cu", joined("kernels.cu", [source.text for source in sources]), kernels)
+
+
+def _compiled(source: Source, contract: bool, sanitize: bool) -> Module:
+    table = "".join(f'    EMULATED_KERNEL("{kernel}", {kernel}),\n' for kernel in source.kernels)
+    text = (
+        f'#include "cuda_emulator.h"\n#line 1 "{source.name}"\n{_with_dynamic_arrays(source.text)}\n'
+        f'#line 1 "the table of kernels"\nEMULATED_KERNELS = {{\n{table}    {{}}}};\n'
     )
+    options = (*_OPTIONS, f"-ffp-contract={'fast' if contract else 'off'}", *(["-fsanitize=thread"] if sanitize else []))
+    return Module(source.name, text, toolchain.library(source.name, text, options))
 
 
 def kernel_names(text: str) -> list[str]:
@@ -99,9 +125,3 @@ def _with_dynamic_arrays(text: str) -> str:
         return f"static {kind}* const& {match['name']} = ({kind}* const&)cuda_emulator::dynamic_shared;{lines}"
 
     return _DYNAMIC.sub(pointer, text)
-
-
-@functools.cache
-def _module(name: str, text: str, contract: bool) -> Module:
-    content = toolchain.library(name, text, (*_OPTIONS, f"-ffp-contract={'fast' if contract else 'off'}"))
-    return Module(name, text, content)

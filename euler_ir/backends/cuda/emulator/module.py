@@ -29,6 +29,7 @@ class _Kernel(ctypes.Structure):
         ("sizes", ctypes.POINTER(ctypes.c_uint)),
         ("are_pointers", ctypes.POINTER(ctypes.c_bool)),
         ("shared_variable", ctypes.c_void_p),
+        ("reports_accesses", ctypes.c_bool),
     ]
 
 
@@ -51,7 +52,12 @@ class _Launch(ctypes.Structure):
 class _FaultPlace(ctypes.Structure):
     """FaultPlace of runtime/launch.cpp."""
 
-    _fields_ = [("line", ctypes.c_int), ("library", ctypes.c_void_p), ("instruction", ctypes.c_void_p)]
+    _fields_ = [
+        ("line", ctypes.c_int),
+        ("library", ctypes.c_void_p),
+        ("instruction", ctypes.c_void_p),
+        ("other", ctypes.c_void_p),
+    ]
 
 
 class Module:
@@ -120,11 +126,20 @@ class Module:
             raise ExecutionError(first, details=(*self._lines(place), *details))
 
     def _lines(self, place: _FaultPlace) -> list[str]:
-        """The lines of the source that a fault is on, innermost first, for people."""
-        lines = [place.line] if place.line else []
-        if place.instruction and place.library:
-            found = toolchain.source_lines(self._content, place.instruction - place.library)
-            lines = [line for file, line in found if f"/{file}".endswith(f"/{self.name}")]
+        """The lines of the source that a fault is on, innermost first, for people; then those of a race's other side."""
+        if place.line:
+            return self._quoted([place.line])
+        lines = self._quoted(self._lines_of(place.instruction, place.library))
+        other = self._quoted(self._lines_of(place.other, place.library))
+        return lines + [f"and {line}" for line in other]
+
+    def _lines_of(self, instruction: int | None, library: int | None) -> list[int]:
+        if not instruction or not library:
+            return []
+        found = toolchain.source_lines(self._content, instruction - library)
+        return [line for file, line in found if f"/{file}".endswith(f"/{self.name}")]
+
+    def _quoted(self, lines: list[int]) -> list[str]:
         start = self._text.index(f'#line 1 "{self.name}"\n')
         source = self._text[start:].split("\n")
         return [f"{self.name}:{line}: {source[line].strip()}" for line in lines if line < len(source)]

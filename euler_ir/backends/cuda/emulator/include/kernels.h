@@ -21,8 +21,9 @@ struct Signature {
     static constexpr unsigned sizes[] = {sizeof(Arguments)..., 0};
     static constexpr bool are_pointers[] = {is_pointer<Arguments>..., false};
 
+    // The arguments are the launcher's, and no access of the kernel.
     template <void (*kernel)(Arguments...), int... number>
-    static void call_with(void* const* arguments, Numbers<number...>) {
+    static __attribute__((no_sanitize("thread"))) void call_with(void* const* arguments, Numbers<number...>) {
         kernel(*static_cast<Arguments*>(arguments[number])...);
     }
 
@@ -37,11 +38,18 @@ Signature<Arguments...> signature_of(void (*)(Arguments...));
 
 }  // namespace cuda_emulator
 
+#ifdef __SANITIZE_THREAD__
+#define EMULATOR_REPORTS_ACCESSES true
+#else
+#define EMULATOR_REPORTS_ACCESSES false
+#endif
+
 // A table of kernels, which ends with {}.
 #define EMULATED_KERNELS                                                   \
     namespace {                                                            \
     __shared__ char any_shared_variable;                                   \
     void* shared_variable() { return &any_shared_variable; }               \
+    constexpr bool reports_accesses = EMULATOR_REPORTS_ACCESSES;           \
     }                                                                      \
     extern "C" __attribute__((visibility("default"))) const cuda_emulator::Kernel cuda_emulator_kernels[]
 
@@ -50,5 +58,5 @@ Signature<Arguments...> signature_of(void (*)(Arguments...));
         name, decltype(cuda_emulator::signature_of(__VA_ARGS__))::template call<__VA_ARGS__>,                \
             decltype(cuda_emulator::signature_of(__VA_ARGS__))::count,                                      \
             decltype(cuda_emulator::signature_of(__VA_ARGS__))::sizes,                                      \
-            decltype(cuda_emulator::signature_of(__VA_ARGS__))::are_pointers, shared_variable               \
+            decltype(cuda_emulator::signature_of(__VA_ARGS__))::are_pointers, shared_variable, reports_accesses \
     }

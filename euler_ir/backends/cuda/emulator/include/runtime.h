@@ -46,6 +46,9 @@ struct Request {
 // Waits until all lanes of the mask have come with the same operation and mask, and it is executed.
 void meet(Request& request);
 
+// What __syncwarp executes.
+void order_accesses(Request* const* lanes, unsigned mask);
+
 int lane();
 unsigned live_lanes();  // of the warp that runs: those that have not finished
 
@@ -115,6 +118,7 @@ struct Kernel {
     const unsigned* sizes;
     const bool* are_pointers;
     void* (*shared_variable)();  // one of the variables that the unit declares as __shared__
+    bool reports_accesses;       // its loads and stores call the runtime
 };
 
 }  // namespace cuda_emulator

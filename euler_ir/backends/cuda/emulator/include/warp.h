@@ -5,8 +5,6 @@
 
 namespace cuda_emulator {
 
-inline void __attribute__((no_sanitize("thread"))) nothing_to_execute(Request* const*, unsigned) {}
-
 // A value from each lane, and a value for each lane.
 template <typename In, typename Out>
 struct Exchange : Request {
@@ -111,7 +109,7 @@ inline int __syncthreads_or(int predicate, int line = __builtin_LINE()) {
 }
 
 inline void __syncwarp(unsigned mask, int line = __builtin_LINE()) {
-    cuda_emulator::Request request{"__syncwarp", mask, line, cuda_emulator::nothing_to_execute};
+    cuda_emulator::Request request{"__syncwarp", mask, line, cuda_emulator::order_accesses};
     cuda_emulator::meet(request);
 }
 // Without a mask, all lanes that are there. A mask that is written out must name no others.
@@ -119,7 +117,7 @@ namespace cuda_emulator {
 struct LiveLanes {};
 }
 inline void __syncwarp(cuda_emulator::LiveLanes = {}, int line = __builtin_LINE()) {
-    cuda_emulator::Request request{"__syncwarp", ~0u, line, cuda_emulator::nothing_to_execute, true};
+    cuda_emulator::Request request{"__syncwarp", ~0u, line, cuda_emulator::order_accesses, true};
     cuda_emulator::meet(request);
 }
 

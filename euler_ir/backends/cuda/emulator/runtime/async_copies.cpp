@@ -1,6 +1,7 @@
 // cp.async: what lands at the wait, as late as it may.
 #include <string.h>
 
+#include "accesses.h"
 #include "faults.h"
 #include "signals.h"
 
@@ -14,7 +15,9 @@ bool overlaps(const PendingCopy& copy, const void* address, size_t bytes) {
 }
 
 void land(const PendingCopy& copy) {
+    note_access(copy.shared, copy.bytes, AccessKind::WRITE, copy.instruction);
     if (copy.valid) {
+        note_access(copy.global, copy.bytes, AccessKind::READ, copy.instruction);
         memcpy(copy.shared, copy.global, copy.bytes);
     } else {
         memset(copy.shared, 0, copy.bytes);
@@ -39,8 +42,11 @@ void begin_copy(void* shared, const void* global, unsigned bytes, bool valid, in
     for (const PendingCopy& other : current->copies) {
         if (overlaps(other, shared, bytes)) fail(line, "cp.async to %p while another copy to it is on its way", shared);
     }
+    // It may be written from now on, and is at the wait.
+    const void* instruction = __builtin_return_address(0);
+    note_access(shared, bytes, AccessKind::WRITE, instruction);
     memset(shared, POISON, bytes);
-    current->copies.push_back({shared, global, bytes, valid, current->groups});
+    current->copies.push_back({shared, global, bytes, valid, current->groups, instruction});
 }
 
 void commit_copies() { ++current->groups; }

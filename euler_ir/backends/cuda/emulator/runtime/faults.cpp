@@ -1,16 +1,16 @@
 #include "faults.h"
 
 #include <stdio.h>
-#include <string.h>
 
-#include <string>
+#include "memory.h"
+#include "shared_memory.h"
 
 namespace cuda_emulator {
 
 namespace {
 
 char message[LONGEST_FAULT];
-Place fault_at;
+Place fault_at, other_at;
 const char* kernel_name;
 
 std::string name_place(const char* word, uint3 index) {
@@ -19,9 +19,10 @@ std::string name_place(const char* word, uint3 index) {
     return text;
 }
 
-void record(const std::string& where, Place place, const char* format, va_list values) {
+void record(const std::string& where, Place place, Place other, const char* format, va_list values) {
     if (has_fault()) return;
     fault_at = place;
+    other_at = other;
     int written = snprintf(message, sizeof message, "kernel %s%s: ", kernel_name, where.c_str());
     if (written < 0 || size_t(written) >= sizeof message) return;
     vsnprintf(message + written, sizeof message - written, format, values);
@@ -59,6 +60,7 @@ std::string state_of(const Thread& thread) {
 bool has_fault() { return message[0] != 0; }
 const char* fault_message() { return message; }
 Place fault_place() { return fault_at; }
+Place other_fault_place() { return other_at; }
 
 void clear_fault(const char* kernel) {
     message[0] = 0;
@@ -70,14 +72,14 @@ void record_fault(const Thread* thread, Place place, const char* format, ...) {
     if (thread) where += ", " + name_place("thread", thread->index);
     va_list values;
     va_start(values, format);
-    record(where, place, format, values);
+    record(where, place, {}, format, values);
     va_end(values);
 }
 
 void record_fault_of_launch(const char* format, ...) {
     va_list values;
     va_start(values, format);
-    record("", {}, format, values);
+    record("", {}, {}, format, values);
     va_end(values);
 }
 
@@ -90,7 +92,7 @@ std::string running() { return ", " + name_place("block", blockIdx) + ", " + nam
 void fail(int line, const char* format, ...) {
     va_list values;
     va_start(values, format);
-    record(running(), {line, nullptr}, format, values);
+    record(running(), {line}, {}, format, values);
     va_end(values);
     leave_kernel();
 }
@@ -98,9 +100,26 @@ void fail(int line, const char* format, ...) {
 void fail_at(const void* instruction, const char* format, ...) {
     va_list values;
     va_start(values, format);
-    record(running(), {0, instruction}, format, values);
+    record(running(), {0, instruction}, {}, format, values);
     va_end(values);
     leave_kernel();
+}
+
+void fail_at_both(const void* instruction, const void* other, const char* format, ...) {
+    va_list values;
+    va_start(values, format);
+    record(running(), {0, instruction}, {0, other}, format, values);
+    va_end(values);
+    leave_kernel();
+}
+
+std::string describe_any_address(const void* address) {
+    std::string what = describe_shared_address(address);
+    if (what.empty()) what = describe_address(address);
+    if (!what.empty()) return what;
+    char text[64];
+    snprintf(text, sizeof text, "%p, in no allocation", address);
+    return text;
 }
 
 void check_mask(const Thread& caller, const Request& request) {

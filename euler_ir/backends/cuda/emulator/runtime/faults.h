@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 
+#include <string>
+
 #include "scheduler.h"
 
 namespace cuda_emulator {
@@ -20,6 +22,7 @@ struct Place {
     const void* instruction = nullptr;
 };
 Place fault_place();
+Place other_fault_place();  // of a race
 
 // A fault of `thread`, or of the whole block where that is null.
 void record_fault(const Thread* thread, Place place, const char* format, ...) __attribute__((format(printf, 3, 4)));
@@ -28,8 +31,14 @@ void record_fault_of_launch(const char* format, ...) __attribute__((format(print
 
 // As `fail`, at an instruction.
 [[noreturn]] void fail_at(const void* instruction, const char* format, ...) __attribute__((format(printf, 2, 3)));
+// And at another one too, which does not go with it.
+[[noreturn]] void fail_at_both(const void* instruction, const void* other, const char* format, ...)
+    __attribute__((format(printf, 3, 4)));
 // Leaves the thread that runs for good.
 [[noreturn]] void leave_kernel();
+
+// "byte 8 of allocation #3 'weights' of 4096 bytes", or of shared memory.
+std::string describe_any_address(const void* address);
 
 // The rules of masks: it names the caller, and no lane that is not there or has finished.
 void check_mask(const Thread& caller, const Request& request);

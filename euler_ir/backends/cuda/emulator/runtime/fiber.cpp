@@ -86,8 +86,12 @@ Stack stack_number(int number) {
 }
 
 bool is_below_a_stack(const void* address) {
+    return stack_of(address) >= 0 && (uintptr_t(address) - uintptr_t(all_stacks())) % (GUARD_BYTES + STACK_BYTES) < GUARD_BYTES;
+}
+
+int stack_of(const void* address) {
     auto offset = uintptr_t(address) - uintptr_t(all_stacks());
-    return offset < MOST_THREADS * (GUARD_BYTES + STACK_BYTES) && offset % (GUARD_BYTES + STACK_BYTES) < GUARD_BYTES;
+    return offset < MOST_THREADS * (GUARD_BYTES + STACK_BYTES) ? int(offset / (GUARD_BYTES + STACK_BYTES)) : -1;
 }
 
 }  // namespace cuda_emulator

@@ -36,5 +36,7 @@ Stack stack_number(int number);
 
 // Whether the address lies where a stack that is too deep would go on.
 bool is_below_a_stack(const void* address);
+// Whose stack it lies on; -1 when on none.
+int stack_of(const void* address);
 
 }  // namespace cuda_emulator

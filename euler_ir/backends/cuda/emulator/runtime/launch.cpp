@@ -1,11 +1,14 @@
 // A launch: all blocks of a grid, one after the other.
 #include <dlfcn.h>
+#include <fenv.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <mutex>
 
+#include "accesses.h"
 #include "faults.h"
+#include "launch.h"
 #include "memory.h"
 #include "shared_memory.h"
 #include "signals.h"
@@ -15,11 +18,6 @@ namespace cuda_emulator {
 namespace {
 
 std::mutex one_launch;
-
-uint3 block_at(unsigned long long number) {
-    unsigned x = unsigned(number % gridDim.x), rest_y = unsigned(number / gridDim.x % gridDim.y);
-    return {x, rest_y, unsigned(number / gridDim.x / gridDim.y)};
-}
 
 // The place-th block to run. In a random order the grid is walked in steps of a number that it has no factor with, from
 // anywhere: each block once, and no table of them.
@@ -46,11 +44,23 @@ struct BlockOrder {
     }
 };
 
+// Rounds to the nearest and keeps denormals, whatever the thread that launches has set for itself.
+struct DefaultArithmetic {
+    fenv_t before;
+    DefaultArithmetic() {
+        fegetenv(&before);
+        fesetenv(FE_DFL_ENV);
+    }
+    ~DefaultArithmetic() { fesetenv(&before); }
+};
+
 void run_blocks(const Kernel& kernel, void* const* arguments, Order order) {
     unsigned long long count = (unsigned long long)gridDim.x * gridDim.y * gridDim.z;
     BlockOrder number_of(order, count);
     for (unsigned long long place = 0; place < count && !has_fault(); ++place) {
-        blockIdx = block_at(number_of(place));
+        unsigned long long number = number_of(place);
+        blockIdx = block_at(number);
+        begin_watched_block(number);
         poison_shared_memory();
         run_block(kernel, arguments, order);
         if (!has_fault()) check_shared_memory();
@@ -58,6 +68,11 @@ void run_blocks(const Kernel& kernel, void* const* arguments, Order order) {
 }
 
 }  // namespace
+
+uint3 block_at(unsigned long long number) {
+    return {unsigned(number % gridDim.x), unsigned(number / gridDim.x % gridDim.y),
+            unsigned(number / gridDim.x / gridDim.y)};
+}
 
 }  // namespace cuda_emulator
 
@@ -78,6 +93,7 @@ struct FaultPlace {
     int line;
     const void* library;
     const void* instruction;
+    const void* other;  // of a race, the instruction of the other thread
 };
 
 // Runs the kernel; whether there was no fault. Its words go to `message`.
@@ -89,8 +105,10 @@ extern "C" bool cuda_emulator_launch(const Launch* launch, char* message, size_t
     blockDim = {launch->threads[0], launch->threads[1], launch->threads[2]};
     seed_order(launch->seed);
     prepare_shared_memory(launch->shared_bytes, launch->shared_limit, kernel);
+    prepare_accesses(kernel);
     {
         CaughtSignals signals(launch->block_seconds);
+        DefaultArithmetic arithmetic;
         if (!sigsetjmp(signals.recovery, 1)) run_blocks(kernel, launch->arguments, Order(launch->order));
         current = nullptr;
     }
@@ -100,7 +118,7 @@ extern "C" bool cuda_emulator_launch(const Launch* launch, char* message, size_t
     strncpy(message, fault_message(), bytes - 1);
     message[bytes - 1] = 0;
     Dl_info library{};
-    *place = {fault_place().line, nullptr, fault_place().instruction};
+    *place = {fault_place().line, nullptr, fault_place().instruction, other_fault_place().instruction};
     if (place->instruction && dladdr(place->instruction, &library)) place->library = library.dli_fbase;
     return false;
 }

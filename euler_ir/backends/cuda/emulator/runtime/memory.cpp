@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "faults.h"
+#include "poison.h"
 
 namespace cuda_emulator {
 
@@ -58,11 +59,6 @@ std::string name_of(const Allocation& allocation) {
     return text + " of " + std::to_string(allocation.bytes) + " bytes";
 }
 
-const unsigned char* first_changed(const unsigned char* from, const unsigned char* to) {
-    while (from < to && *from == POISON) ++from;
-    return from < to ? from : nullptr;
-}
-
 }  // namespace
 
 std::string describe_address(const void* address) {
@@ -75,6 +71,14 @@ std::string describe_address(const void* address) {
     size_t offset = at - allocation->start;
     if (offset >= allocation->bytes) return std::to_string(offset - allocation->bytes) + " bytes past the end of " + whole;
     return "byte " + std::to_string(offset) + " of " + whole;
+}
+
+const void* start_of_allocation(const void* address, size_t& bytes) {
+    std::lock_guard<std::mutex> lock(mutex);
+    const Allocation* allocation = near(address);
+    if (!allocation || allocation->is_freed) return nullptr;
+    bytes = allocation->bytes;
+    return allocation->start;
 }
 
 void check_canaries() {

@@ -11,6 +11,9 @@ namespace cuda_emulator {
 // "4 bytes past the end of allocation #3 'weights' of 4096 bytes"; empty when the address is near none.
 std::string describe_address(const void* address);
 
+// Where the allocation begins that holds the address, and its size; null when there is none.
+const void* start_of_allocation(const void* address, size_t& bytes);
+
 // Records a fault when bytes around an allocation were changed.
 void check_canaries();
 

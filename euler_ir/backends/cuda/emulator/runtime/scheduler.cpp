@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "faults.h"
+#include "races.h"
 #include "signals.h"
 
 namespace cuda_emulator {
@@ -142,6 +143,7 @@ void open_barrier() {
     }
     released = {true_predicates, true_predicates == thread_count};
     waiting_at_barrier = true_predicates = 0;
+    pass_barrier();
     for (int i = 0; i < thread_count; ++i) threads[i].barrier = nullptr;
     for (int i = 0; i < warp_count; ++i) warps[i].ready = warps[i].exists;
 }
@@ -215,6 +217,8 @@ void leave_kernel() {
 int lane() { return current->lane; }
 
 unsigned live_lanes() { return current->warp->live(); }
+
+void order_accesses(Request* const*, unsigned mask) { pass_warp_barrier(*current->warp, mask); }
 
 void meet(Request& request) {
     if (must_stop) stop(__builtin_return_address(0));

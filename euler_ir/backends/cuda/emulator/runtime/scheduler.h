@@ -16,6 +16,7 @@ struct PendingCopy {
     unsigned bytes;
     bool valid;
     unsigned group;
+    const void* instruction;  // that asked for it
 };
 
 struct Warp;

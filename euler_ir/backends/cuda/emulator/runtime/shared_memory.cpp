@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "faults.h"
+#include "poison.h"
 
 namespace cuda_emulator {
 
@@ -14,7 +15,8 @@ unsigned char* dynamic_shared;
 
 namespace {
 
-constexpr size_t MOST_BYTES = 256 << 10, GUARD_BYTES = 64 << 10, ALIGNMENT = 16;
+constexpr size_t MOST_BYTES = 256 << 10, GUARD_BYTES = 64 << 10, RED_ZONE = 64, ALIGNMENT = 16;
+constexpr size_t MOST_STATIC_BYTES = 48 << 10;
 
 struct Piece {
     unsigned char* start;
@@ -22,13 +24,13 @@ struct Piece {
 };
 
 struct Array {
-    Piece whole, elements;
-    const char* name;
+    Piece whole, elements;  // with the bytes around them, which nobody may change
+    std::string name;
 };
 
-size_t dynamic_bytes, dynamic_capacity, limit;
-Piece variables;  // that the unit of the kernel declares as __shared__
-std::vector<Array> arrays;  // that this block has entered
+size_t dynamic_bytes, limit;
+Piece variables;            // that the unit of the kernel declares as __shared__
+std::vector<Array> arrays;  // that this block has entered; the first one is the dynamic one
 size_t array_bytes;
 
 unsigned char* memory_before_guard() {
@@ -69,22 +71,31 @@ bool holds(const Piece& piece, const void* address, size_t bytes) {
     return offset < piece.bytes && bytes <= piece.bytes - offset;
 }
 
-const unsigned char* first_changed(const unsigned char* from, const unsigned char* to) {
-    while (from < to && *from == POISON) ++from;
-    return from < to ? from : nullptr;
+size_t rounded_up(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+void poison(const Piece& piece) { memset(piece.start, POISON, piece.bytes); }
+
+// "byte 4 of the shared array 'tile' of 256 bytes".
+std::string describe(const Array& array, const void* address) {
+    std::string whole = array.name + " of " + std::to_string(array.elements.bytes) + " bytes";
+    ptrdiff_t offset = static_cast<const unsigned char*>(address) - array.elements.start;
+    ptrdiff_t past = offset - ptrdiff_t(array.elements.bytes);
+    if (offset < 0) return std::to_string(-offset) + " bytes before the start of " + whole;
+    return past < 0 ? "byte " + std::to_string(offset) + " of " + whole : std::to_string(past) + " bytes past the end of " + whole;
 }
 
 void check_around(const Array& array) {
-    const unsigned char* start = array.elements.start;
-    const unsigned char* end = start + array.elements.bytes;
-    if (const unsigned char* changed = first_changed(array.whole.start, start)) {
-        record_fault(nullptr, {}, "it wrote %td bytes before the start of the shared array '%s' of %zu bytes", start - changed,
-                     array.name, array.elements.bytes);
+    const unsigned char* end = array.elements.start + array.elements.bytes;
+    const unsigned char* changed = first_changed(array.whole.start, array.elements.start);
+    if (!changed) changed = first_changed(end, array.whole.start + array.whole.bytes);
+    if (changed) record_fault(nullptr, {}, "it wrote %s", describe(array, changed).c_str());
+}
+
+const Array* array_at(const void* address) {
+    for (const Array& array : arrays) {
+        if (holds(array.whole, address, 1)) return &array;
     }
-    if (const unsigned char* changed = first_changed(end, array.whole.start + array.whole.bytes)) {
-        record_fault(nullptr, {}, "it wrote %td bytes past the end of the shared array '%s' of %zu bytes", changed - end,
-                     array.name, array.elements.bytes);
-    }
+    return nullptr;
 }
 
 }  // namespace
@@ -92,32 +103,32 @@ void check_around(const Array& array) {
 void prepare_shared_memory(size_t bytes, size_t most, const Kernel& kernel) {
     dynamic_bytes = bytes;
     limit = most;
-    dynamic_capacity = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    dynamic_shared = memory_before_guard() + MOST_BYTES - dynamic_capacity;
+    dynamic_shared = memory_before_guard() + MOST_BYTES - rounded_up(bytes);
     variables = find_variables(kernel);
 }
 
 void poison_shared_memory() {
+    Piece whole{dynamic_shared - RED_ZONE, RED_ZONE + rounded_up(dynamic_bytes)};
     arrays.clear();
+    arrays.push_back({whole, {dynamic_shared, dynamic_bytes}, "dynamic shared memory"});
     array_bytes = 0;
-    // Some bytes before it too, which nobody may change.
-    size_t before = dynamic_capacity + 4 * ALIGNMENT <= MOST_BYTES ? 4 * ALIGNMENT : 0;
-    memset(dynamic_shared - before, POISON, before + dynamic_capacity);
-    memset(variables.start, POISON, variables.bytes);
+    poison(whole);
+    poison(variables);
 }
 
 void check_shared_memory() {
     for (const Array& array : arrays) check_around(array);
-    size_t before = dynamic_capacity + 4 * ALIGNMENT <= MOST_BYTES ? 4 * ALIGNMENT : 0;
-    check_around({{dynamic_shared - before, before + dynamic_capacity}, {dynamic_shared, dynamic_bytes}, "(dynamic)"});
 }
 
 void enter_shared_array(void* whole, size_t whole_bytes, void* elements, size_t bytes, const char* name) {
-    memset(whole, POISON, whole_bytes);
-    arrays.push_back({{static_cast<unsigned char*>(whole), whole_bytes}, {static_cast<unsigned char*>(elements), bytes}, name});
+    arrays.push_back({{static_cast<unsigned char*>(whole), whole_bytes},
+                      {static_cast<unsigned char*>(elements), bytes},
+                      "the shared array '" + std::string(name) + "'"});
+    poison(arrays.back().whole);
     array_bytes += bytes;
-    if (array_bytes > (48 << 10)) {
-        fail(0, "it declares %zu bytes of shared memory; 49152 is the most that is not dynamic", array_bytes);
+    if (array_bytes > MOST_STATIC_BYTES) {
+        fail(0, "it declares %zu bytes of shared memory; %zu is the most that is not dynamic", array_bytes,
+             MOST_STATIC_BYTES);
     }
     if (array_bytes + dynamic_bytes > limit) {
         fail(0, "it takes %zu bytes of shared memory, %zu of them dynamic; a block has %zu", array_bytes + dynamic_bytes,
@@ -126,13 +137,18 @@ void enter_shared_array(void* whole, size_t whole_bytes, void* elements, size_t 
 }
 
 std::string describe_shared_address(const void* address) {
-    size_t past = uintptr_t(address) - uintptr_t(dynamic_shared + dynamic_bytes);
-    if (past >= GUARD_BYTES) return "";
-    return std::to_string(past) + " bytes past the end of dynamic shared memory, of " + std::to_string(dynamic_bytes) + " bytes";
+    if (const Array* array = array_at(address)) return describe(*array, address);
+    if (holds(variables, address, 1)) return "a variable that is __shared__";
+    return holds({memory_before_guard() + MOST_BYTES, GUARD_BYTES}, address, 1) ? describe(arrays[0], address) : "";
+}
+
+bool is_around_shared_array(const void* address) {
+    const Array* array = array_at(address);
+    return array && !holds(array->elements, address, 1);
 }
 
 bool is_shared(const void* address, size_t bytes) {
-    if (holds({dynamic_shared, dynamic_bytes}, address, bytes) || holds(variables, address, bytes)) return true;
+    if (holds(variables, address, bytes)) return true;
     for (const Array& array : arrays) {
         if (holds(array.elements, address, bytes)) return true;
     }

@@ -7,8 +7,6 @@
 #include <unistd.h>
 
 #include "faults.h"
-#include "memory.h"
-#include "shared_memory.h"
 
 namespace cuda_emulator {
 
@@ -61,10 +59,7 @@ void record_bad_access(const siginfo_t* info, const void* context) {
     } else if (uintptr_t(address) < 65536) {
         record_fault(current, at, "it %s through a null pointer (address %p)", by.access, address);
     } else {
-        std::string what = describe_shared_address(address);
-        if (what.empty()) what = describe_address(address);
-        if (what.empty()) what = "an address of no allocation";
-        record_fault(current, at, "it %s %s", by.access, what.c_str());
+        record_fault(current, at, "it %s %s", by.access, describe_any_address(address).c_str());
     }
 }
 
