@@ -14,9 +14,9 @@ def packed(value):
     return struct.pack("<f", value) if isinstance(value, float) else np.asarray(value).tobytes()
 
 
-def launch(source, kernel, blocks, threads, *arguments, shared_bytes=0, contract=True, **options):
+def launch(source, kernel, blocks, threads, *arguments, shared_bytes=0, contract=True, sanitize=False, **options):
     """Runs ``kernel``; arrays among the arguments are passed as pointers, and hold what the kernel left in them."""
-    module = build.load(source, contract=contract)
+    module = build.load(source, contract=contract, sanitize=sanitize)
     arrays = {number: value for number, value in enumerate(arguments) if isinstance(value, np.ndarray)}
     addresses = {number: memory.from_array(array, f"argument {number}") for number, array in arrays.items()}
     try:

@@ -3,6 +3,7 @@
 #include <link.h>
 #include <stdint.h>
 
+#include "caller.h"
 #include "faults.h"
 #include "memory.h"
 #include "shared_memory.h"
@@ -85,16 +86,14 @@ void note_access(const void* address, size_t bytes, AccessKind kind, const void*
 // What g++ calls before each access with -fsanitize=thread, whose own library is not used.
 using namespace cuda_emulator;
 
-#define HERE (static_cast<const char*>(__builtin_return_address(0)) - 1)
-
 #define REPORTED(bytes)                                                                                           \
-    extern "C" void __tsan_read##bytes(void* address) { note_access(address, bytes, AccessKind::READ, HERE); }    \
-    extern "C" void __tsan_write##bytes(void* address) { note_access(address, bytes, AccessKind::WRITE, HERE); }  \
+    extern "C" void __tsan_read##bytes(void* address) { note_access(address, bytes, AccessKind::READ, CALLER); }    \
+    extern "C" void __tsan_write##bytes(void* address) { note_access(address, bytes, AccessKind::WRITE, CALLER); }  \
     extern "C" void __tsan_unaligned_read##bytes(void* address) {                                                 \
-        note_access(address, bytes, AccessKind::READ, HERE);                                                      \
+        note_access(address, bytes, AccessKind::READ, CALLER);                                                      \
     }                                                                                                             \
     extern "C" void __tsan_unaligned_write##bytes(void* address) {                                                \
-        note_access(address, bytes, AccessKind::WRITE, HERE);                                                     \
+        note_access(address, bytes, AccessKind::WRITE, CALLER);                                                     \
     }
 REPORTED(1)
 REPORTED(2)
@@ -104,12 +103,12 @@ REPORTED(16)
 
 #define REPORTED_ATOMIC(bits, Word)                                                                            \
     extern "C" Word __tsan_atomic##bits##_load(const volatile Word* address, int) {                            \
-        note_access(const_cast<const Word*>(address), sizeof(Word), AccessKind::ATOMIC, HERE);                 \
+        note_access(const_cast<const Word*>(address), sizeof(Word), AccessKind::ATOMIC, CALLER);                 \
         return *address;                                                                                       \
     }                                                                                                          \
     extern "C" bool __tsan_atomic##bits##_compare_exchange_strong(volatile Word* address, Word* expected,      \
                                                                   Word desired, int, int) {                    \
-        note_access(const_cast<const Word*>(address), sizeof(Word), AccessKind::ATOMIC, HERE);                 \
+        note_access(const_cast<const Word*>(address), sizeof(Word), AccessKind::ATOMIC, CALLER);                 \
         return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED); \
     }
 REPORTED_ATOMIC(16, unsigned short)
@@ -117,8 +116,8 @@ REPORTED_ATOMIC(32, unsigned)
 REPORTED_ATOMIC(64, unsigned long long)
 
 extern "C" {
-void __tsan_read_range(void* address, size_t bytes) { note_access(address, bytes, AccessKind::READ, HERE); }
-void __tsan_write_range(void* address, size_t bytes) { note_access(address, bytes, AccessKind::WRITE, HERE); }
+void __tsan_read_range(void* address, size_t bytes) { note_access(address, bytes, AccessKind::READ, CALLER); }
+void __tsan_write_range(void* address, size_t bytes) { note_access(address, bytes, AccessKind::WRITE, CALLER); }
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "accesses.h"
+#include "caller.h"
 #include "faults.h"
 #include "signals.h"
 
@@ -34,7 +35,7 @@ void land_groups_below(unsigned group) {
 }  // namespace
 
 void begin_copy(void* shared, const void* global, unsigned bytes, bool valid, int line) {
-    if (must_stop) stop(__builtin_return_address(0));
+    if (must_stop) stop(CALLER);
     if (uintptr_t(shared) % bytes || (valid && uintptr_t(global) % bytes)) {
         fail(line, "cp.async of %u bytes from %p to %p, which must be multiples of %u", bytes, global, shared, bytes);
     }
@@ -43,7 +44,7 @@ void begin_copy(void* shared, const void* global, unsigned bytes, bool valid, in
         if (overlaps(other, shared, bytes)) fail(line, "cp.async to %p while another copy to it is on its way", shared);
     }
     // It may be written from now on, and is at the wait.
-    const void* instruction = __builtin_return_address(0);
+    const void* instruction = CALLER;
     note_access(shared, bytes, AccessKind::WRITE, instruction);
     memset(shared, POISON, bytes);
     current->copies.push_back({shared, global, bytes, valid, current->groups, instruction});

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "caller.h"
 #include "faults.h"
 #include "races.h"
 #include "signals.h"
@@ -221,7 +222,7 @@ unsigned live_lanes() { return current->warp->live(); }
 void order_accesses(Request* const*, unsigned mask) { pass_warp_barrier(*current->warp, mask); }
 
 void meet(Request& request) {
-    if (must_stop) stop(__builtin_return_address(0));
+    if (must_stop) stop(CALLER);
     Thread& self = *current;
     Warp& warp = *self.warp;
     check_mask(self, request);
@@ -233,7 +234,7 @@ void meet(Request& request) {
 }
 
 BarrierResult barrier(const char* operation, bool predicate, int line) {
-    if (must_stop) stop(__builtin_return_address(0));
+    if (must_stop) stop(CALLER);
     current->barrier = operation;
     current->barrier_line = line;
     true_predicates += predicate;
@@ -243,7 +244,7 @@ BarrierResult barrier(const char* operation, bool predicate, int line) {
 }
 
 void yield() {
-    if (must_stop) stop(__builtin_return_address(0));
+    if (must_stop) stop(CALLER);
     Thread& self = *current;
     // The others of its warp first, then all other warps, before it has its turn again.
     self.warp->ready &= ~(1u << self.lane);
