@@ -28,7 +28,6 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _DIRECTIVE = re.compile(r"^\s*#(?:\\\n|[^\n])*", re.MULTILINE)
 _BOUNDS = re.compile(r"__(?:launch_bounds|maxnreg|cluster_dims)__\s*\((?:[^()]|\([^()]*\))*\)")
 _KERNEL = re.compile(r"(?P<template>template\s*<[^;{}()]*>\s*)?[^;{}>]*?\b__global__\b[^;{}()]*?(?P<name>\w+)\s*\(")
-_DECLARES_MORE = re.compile(r"\bnamespace\b|\btemplate\b|^\s*#", re.MULTILINE)
 _DYNAMIC = re.compile(r"extern\s+__shared__\s+(?P<type>[^;\[]+?)\s*\b(?P<name>\w+)\s*\[\s*\]\s*;")
 
 
@@ -54,13 +53,15 @@ def load_many(
 ) -> list[Module]:
     """As `load`, of many sources, two of which are compiled at the same time.
 
-    Those that declare no names which others may have are compiled together, which saves reading the header for each.
+    Of Sources, those that declare no names which others may have are compiled together, which saves reading the header for
+    each.
     """
     toolchain.runtime()
     wanted = [_as_source(source, kernels) for source in sources]
     key_of = {source: (source.code, source.kernels, contract, sanitize) for source in wanted}
     missing = {key: source for source, key in key_of.items() if key not in _modules}
-    groups = _groups(list(missing.values()))
+    generated = {source for source in sources if isinstance(source, Source)}
+    groups = _groups(list(missing.values()), generated)
     with ThreadPoolExecutor(_PROCESSES) as pool:
         modules = pool.map(lambda group: _compiled(_together(group), contract, sanitize), groups)
         for group, module in zip(groups, modules, strict=True):
@@ -81,13 +82,13 @@ def _as_source(source: Source | str, kernels: Sequence[str] | None) -> Source:
     return Source(name, text, tuple(kernels))
 
 
-def _groups(sources: list[Source]) -> list[list[Source]]:
+def _groups(sources: list[Source], generated: set[Source]) -> list[list[Source]]:
     """``sources``, some at a time; one that may declare a name that another declares too is alone."""
     count = Counter(kernel for source in sources for kernel in source.kernels)
     alone, others = [], []
     for source in sources:
-        is_alone = any(count[kernel] > 1 for kernel in source.kernels) or _DECLARES_MORE.search(own_code(source.text))
-        (alone if is_alone else others).append(source)
+        has_names_alone = all(count[kernel] == 1 for kernel in source.kernels) and "namespace" not in own_code(source.text)
+        (others if source in generated and has_names_alone else alone).append(source)
     together = [others[first : first + _MOST_TOGETHER] for first in range(0, len(others), _MOST_TOGETHER)]
     return [[source] for source in alone] + together
 
