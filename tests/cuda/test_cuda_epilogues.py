@@ -7,7 +7,7 @@ import pytest
 
 import euler_ir as ei
 from euler_ir.backends.cuda.emulator import cublaslt as emulated
-from euler_ir.backends.cuda.gemm import Product, product_calls
+from euler_ir.backends.cuda.gemm import Product, ProductOptions, product_calls
 from euler_ir.backends.cuda.gemm.api import Epilogue
 from euler_ir.backends.cuda.gemm.calls import choose_epilogue
 from euler_ir.backends.cuda.gemm.cublaslt import CublasLt
@@ -139,9 +139,10 @@ def product_of(build, dtype, columns=COLUMNS):
 
 def chosen(build, dtype, columns=COLUMNS):
     plan, step = product_of(build, dtype, columns)
-    return choose_epilogue(step, plan, fuses_gelu=lambda step: True)
+    return choose_epilogue(step, plan, FUSED)
 
 
+FUSED = ProductOptions(fuses_gelu=lambda step, plan: True)
 HALVES = pytest.mark.parametrize("dtype", [bf16, f16], ids=str)
 
 
@@ -196,7 +197,7 @@ def test_it_computes_what_numpy_says(build, dtype):
         if number not in flat:
             flat[number] = aligned(np.full(buffer.type.size, np.nan, buffer.type.dtype.numpy))
     library, workspace = CublasLt(emulated.load(), 1 << 16), aligned(np.zeros(1 << 16, np.uint8))
-    (product,) = product_calls(step, plan, fuses_gelu=lambda step: True).calls
+    (product,) = product_calls(step, plan, FUSED).calls
     assert isinstance(product, Product)
     addresses = [flat[pointer.number].ctypes.data + pointer.offset for pointer in product.pointers]
     product.prepare(library, addresses, workspace.ctypes.data)(0)
@@ -273,7 +274,7 @@ def gradient_of_exact_gelu(t):
 )
 def test_a_kernel_does_what_the_library_does_not(build, dtype, code):
     plan, step = product_of(build, dtype)
-    found = choose_epilogue(step, plan, fuses_gelu=lambda step: True)
+    found = choose_epilogue(step, plan, FUSED)
     assert isinstance(found, Declined) and found.code == code
     assert "{}" not in found.why and found.hint
     assert not isinstance(product_calls(step, plan).calls[-1], Product)

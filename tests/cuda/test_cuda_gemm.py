@@ -7,7 +7,7 @@ import pytest
 
 from euler_ir.backends.cuda.calls import BufferPointer, Fill
 from euler_ir.backends.cuda.emulator import cublaslt as emulated
-from euler_ir.backends.cuda.gemm import Product, product_calls
+from euler_ir.backends.cuda.gemm import Product, ProductOptions, product_calls
 from euler_ir.backends.cuda.gemm.cublaslt import CublasLt
 from euler_ir.dtypes import bf16, f16, f32, f64
 from euler_ir.plan.plan import MatmulStep, Origin, PlannedView
@@ -32,7 +32,7 @@ def aligned(nbytes, offset=0):
 def run(library, step, arrays, tf32=False):
     """Do ``step`` on ``arrays``, flat ones, in place."""
     workspace = aligned(library.workspace_bytes)
-    for call in product_calls(step, None, tf32).calls:
+    for call in product_calls(step, None, ProductOptions(tf32)).calls:
         if isinstance(call, Fill):
             assert isinstance(call.target, BufferPointer)
             arrays[call.target.number].view(np.uint8)[call.target.offset :][: call.nbytes] = call.byte

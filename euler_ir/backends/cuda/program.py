@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NoReturn
@@ -11,15 +12,19 @@ import numpy as np
 from euler_ir.backends.base import Program, Run
 from euler_ir.backends.cuda.binding import Binding
 from euler_ir.backends.cuda.device import Device
+from euler_ir.backends.cuda.gemm import ProductOptions
+from euler_ir.backends.cuda.gemm.gelu_choice import is_gelu_fused
 from euler_ir.backends.cuda.layout import Layout, aligned
 from euler_ir.backends.cuda.runtime import Runtime
 from euler_ir.backends.cuda.slot import Slot
 from euler_ir.backends.cuda.step import FAULT_BYTES, planned_calls
 from euler_ir.errors import LoweringError
 from euler_ir.plan.footprint import LARGEST_OWNERS, Footprint, Owner, footprint, owner_lines, readable
-from euler_ir.plan.plan import Plan
+from euler_ir.plan.plan import MatmulStep, Plan
 from euler_ir.residence import Kept
 
+_WARM, _TIMED = 2, 5
+"""Runs before those that are timed, and these: the first enqueues, the second captures."""
 SLOTS = 2
 """Calls on their way at once: while one runs, the inputs of the next are brought."""
 
@@ -27,13 +32,21 @@ SLOTS = 2
 class CudaProgram(Program):
     """``plan`` compiled and loaded, with its memory but for parameters and state, which all programs of a device share.
 
-    ``code`` has CUDA C++ in place of what is generated for kernels (see `planned_calls`). Raises LoweringError for what
-    has no code, and when the device has not got the memory.
+    ``code`` has CUDA C++ in place of what is generated for kernels (see `planned_calls`). ``products`` are by default
+    exact in f32, with the library's GELU where that was measured to be faster. Raises LoweringError for what has no
+    code, and when the device has not got the memory.
     """
 
-    def __init__(self, plan: Plan, device: Device, code: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        device: Device,
+        code: Mapping[str, str] = MappingProxyType({}),
+        products: ProductOptions | None = None,
+    ) -> None:
         self.plan, self.device = plan, device
-        self.calls = planned_calls(plan, device.architecture, code)
+        self._products = products or product_options(device)
+        self.calls = planned_calls(plan, device.architecture, code, self._products)
         self.written = {buffer for step in plan.steps() for buffer in step.writes()}
         self.runtime = Runtime.of(device)
         self.input_layout = Layout(plan, _numbers(plan, "input"))
@@ -97,7 +110,7 @@ class CudaProgram(Program):
             return Binding(self, kept)
 
     def on_plan(self, plan: Plan, code: Mapping[str, str]) -> CudaProgram:
-        return CudaProgram(plan, self.device, code)
+        return CudaProgram(plan, self.device, code, self._products)
 
     def intermediates(self) -> np.ndarray:
         arena = np.empty(self.plan.arena_bytes, np.uint8)
@@ -162,6 +175,34 @@ class CudaProgram(Program):
             details=details,
             hint="compile(graph, memory_budget=...) computes values again instead of keeping them",
         ) from None
+
+
+def product_options(device: Device, tf32: bool = False) -> ProductOptions:
+    """What is best for products on ``device``, as far as it was measured there; the emulator's times say nothing."""
+    if device.is_emulated:
+        return ProductOptions(tf32)
+
+    def fuses_gelu(step: MatmulStep, plan: Plan) -> bool:
+        version = ".".join(map(str, device.cublaslt.api.version))
+        described = (device.model, device.architecture, version)
+        return is_gelu_fused(step, plan, described, functools.partial(_seconds, device))
+
+    return ProductOptions(tf32, fuses_gelu)
+
+
+def _seconds(device: Device, plan: Plan, by_library: bool) -> float:
+    """The least time of a run of ``plan``, which has no inputs, with GELU by the library or not."""
+    program = CudaProgram(plan, device, products=ProductOptions(fuses_gelu=lambda step, plan: by_library))
+    run, compute = program.bind_state({}), program.runtime.compute
+    times = []
+    for _ in range(_WARM + _TIMED):
+        begin, end = device.event(), device.event()
+        compute.record(begin)
+        run({})
+        compute.record(end)
+        end.synchronize()
+        times.append(end.seconds_since(begin))
+    return min(times[_WARM:])
 
 
 def _numbers(plan: Plan, place: str) -> list[int]:

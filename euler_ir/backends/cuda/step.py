@@ -24,7 +24,7 @@ from euler_ir.backends.cuda.calls import (
     Table,
 )
 from euler_ir.backends.cuda.codegen import kernel_calls
-from euler_ir.backends.cuda.gemm import Product, product_calls
+from euler_ir.backends.cuda.gemm import Product, ProductOptions, product_calls
 from euler_ir.backends.cuda.gemm.api import Epilogue
 from euler_ir.errors import LoweringError
 from euler_ir.plan.kernels import find_kernel
@@ -36,14 +36,14 @@ FAULT_BYTES = 4
 """Of the number that a FaultPointer points to."""
 
 
-def calls_of(step: Step, plan: Plan, architecture: str) -> Calls:
+def calls_of(step: Step, plan: Plan, architecture: str, products: ProductOptions) -> Calls:
     """What does ``step`` of ``plan`` on a device of ``architecture``. Raises LoweringError for what has no code."""
     if isinstance(step, CopyStep):
         nbytes = plan.buffers[step.source].type.nbytes
         copies = [Copy(BufferPointer(step.target), BufferPointer(step.source), nbytes, step.origins)] if nbytes else []
         return Calls(tuple(copies))
     if isinstance(step, MatmulStep):
-        return product_calls(step, plan)
+        return product_calls(step, plan, products)
     if isinstance(step, AttentionStep):
         return attention_calls(step, plan, architecture)
     return kernel_calls(step)
@@ -79,13 +79,18 @@ class PlannedCalls:
 _KINDS = {"launch": "launches", "product": "products", "copy": "copies", "fill": "fills"}
 
 
-def planned_calls(plan: Plan, architecture: str, code: Mapping[str, str] = MappingProxyType({})) -> PlannedCalls:
-    """The calls of ``plan`` on ``architecture``.
+def planned_calls(
+    plan: Plan,
+    architecture: str,
+    code: Mapping[str, str] = MappingProxyType({}),
+    products: ProductOptions = ProductOptions(),
+) -> PlannedCalls:
+    """The calls of ``plan`` on ``architecture``, with ``products`` as it says.
 
     ``code`` is CUDA C++ that takes the place of what is generated for kernels, called by name or number: a unit that
     compiles alone, with kernels of the same names. Raises LoweringError for what has no code, or code without them.
     """
-    done = [(step, calls_of(step, plan, architecture)) for step in plan.steps()]
+    done = [(step, calls_of(step, plan, architecture, products)) for step in plan.steps()]
     given = {id(step): text for name, text in code.items() for step in find_kernel(plan, name).launches}
     calls: list[Call] = [Fill(FaultPointer(0), FAULT_BYTES * len(plan.faults), 0)] if plan.faults else []
     calls += [call for step, each in done for call in _with_code(each.calls, given.get(id(step)))]

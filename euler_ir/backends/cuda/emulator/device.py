@@ -31,6 +31,8 @@ class EmulatedDevice(Device):
     are used up. An error of work in a queue ends all work in all queues.
     """
 
+    is_emulated = True
+
     def __init__(
         self,
         name: str = "cuda-emulator",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from euler_ir.backends.cuda.calls import BufferPointer, Calls, Fill, Pointer
 from euler_ir.backends.cuda.codegen import kernel_calls
@@ -18,34 +18,37 @@ from euler_ir.loops.kernel import Buffer, Compute, Load, Nest, Store
 from euler_ir.plan.plan import MadeOperand, MatmulStep, Plan, PlannedView
 
 
-def product_calls(
-    step: MatmulStep,
-    plan: Plan,
-    tf32: bool = False,
-    fuses_gelu: Callable[[MatmulStep], bool] = lambda step: False,
-) -> Calls:
-    """What does ``step``. With ``tf32`` products of f32 are multiplied in 10 bits of mantissa, on tensor cores.
+@dataclass(frozen=True)
+class ProductOptions:
+    """With ``tf32`` products of f32 are multiplied in 10 bits of mantissa, on tensor cores.
 
-    ``fuses_gelu`` says whether the library's GELU is worth it: it can be slower than a kernel of its own.
+    ``fuses_gelu(step, plan)`` says whether the library's GELU is worth it after ``step``: it can be slower than a
+    kernel of its own.
     """
+
+    tf32: bool = False
+    fuses_gelu: Callable[[MatmulStep, Plan], bool] = lambda step, plan: False
+
+
+def product_calls(step: MatmulStep, plan: Plan, options: ProductOptions = ProductOptions()) -> Calls:
+    """What does ``step`` of ``plan``."""
     if not (step.rows and step.columns and math.prod(step.batch)):
         return Calls(())
     scratch = Scratch()
-    matched = choose_epilogue(step, plan, fuses_gelu) if step.inner else None
+    matched = choose_epilogue(step, plan, options) if step.inner else None
     if isinstance(matched, Matched):
-        products = tuple(_products(step, plan, matched, scratch, tf32))
+        products = tuple(_products(step, plan, matched, scratch, options.tf32))
         return Calls((*scratch.launches, *products), scratch.nbytes)
-    calls = tuple(_products(step, plan, Matched(step.result.buffer), scratch, tf32) if step.inner else _zeros(step))
+    plain = Matched(step.result.buffer)
+    calls = tuple(_products(step, plan, plain, scratch, options.tf32) if step.inner else _zeros(step))
     after = Calls(()) if step.epilogue is None else kernel_calls(step.epilogue)
     return Calls((*scratch.launches, *calls, *after.calls), max(scratch.nbytes, after.scratch_bytes))
 
 
-def choose_epilogue(
-    step: MatmulStep, plan: Plan, fuses_gelu: Callable[[MatmulStep], bool] = lambda step: False
-) -> Matched | Declined:
-    """The epilogue that the library does for ``step``, or why none; else as `product_calls`."""
+def choose_epilogue(step: MatmulStep, plan: Plan, options: ProductOptions = ProductOptions()) -> Matched | Declined:
+    """The epilogue that the library does for ``step``, or why none."""
     matched = match_epilogue(step, plan)
-    if isinstance(matched, Matched) and matched.kind in GELU and not fuses_gelu(step):
+    if isinstance(matched, Matched) and matched.kind in GELU and not options.fuses_gelu(step, plan):
         return Declined("epilogue-gelu-slower")
     return matched
 

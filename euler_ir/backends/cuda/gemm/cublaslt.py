@@ -34,7 +34,7 @@ Number = ctypes.c_float | ctypes.c_double
 _MOST_ALIGNED = 256
 
 # What the library asks for at most: https://docs.nvidia.com/cuda/cublas/#cublassetworkspace
-_WORKSPACE_BYTES = {"sm_90": 32 << 20}
+_WORKSPACE_BYTES = {"sm_90": 32 << 20, "sm_100": 32 << 20, "sm_103": 32 << 20, "sm_120": 12 << 20}
 _WORKSPACE_BYTES_ELSE = 4 << 20
 
 
