@@ -235,6 +235,7 @@ def compile(
     threads: int | None = None,
     passes: str | Iterable[Pass] | None = None,
     memory_budget: int | None = None,
+    tf32: bool = False,
 ) -> Executable:
     """Compile ``graph`` for ``backend``: 'cpu' (LLVM), 'cuda' (the first GPU; 'cuda:1' the second), 'reference' (the
     plan run in numpy, slow), or 'cuda-emulator' (the code for GPUs run on the CPU, with checks, slower).
@@ -245,9 +246,10 @@ def compile(
     ``memory_budget`` bounds in bytes what a call needs, but for the threads' scratch memory: parameters, state, inputs,
     outputs, constants, and the arena of intermediate tensors (see ``Executable.memory``). To stay below it values are
     computed a second time instead of kept, which costs time and changes no bit of a result.
+    With ``tf32`` a GPU rounds what products of f32 multiply to 10 bits of mantissa, for its tensor cores.
     Raises GraphError for what is no graph, VerifyError for a malformed one, ParseError for a wrong text of passes,
     LoweringError for what has no code or does not fit into the budget or into memory, and ValueError for an unknown
-    backend, a wrong number of threads or a budget that is no positive integer.
+    backend, a wrong number of threads, a budget that is no positive integer, or ``tf32`` for a backend without it.
     """
     if not isinstance(graph, Graph):
         raise GraphError(f"compile needs a Graph, not {graph!r}", hint="call the function that builds it")
@@ -255,10 +257,12 @@ def compile(
         raise ValueError(f"threads is a number of 1 or more, not {threads!r}")
     if memory_budget is not None and not _is_count(memory_budget):
         raise ValueError(f"memory_budget is a number of bytes above 0, not {memory_budget!r}")
+    if tf32 and not _kind_of(backend).startswith("cuda"):
+        raise ValueError(f"tf32 is for products on a GPU, not for the backend {backend!r}")
     verify(graph)
     passes = pipeline_of(backend) if passes is None else passes
     stages = lower(graph, passes, memory_budget=memory_budget)
-    return Executable(graph, stages, new_program(stages.plan, backend, threads))
+    return Executable(graph, stages, new_program(stages.plan, backend, threads, tf32))
 
 
 def pipeline_of(backend: str) -> str:
@@ -288,7 +292,7 @@ def _is_count(number) -> bool:
     return isinstance(number, Integral) and not isinstance(number, bool) and number >= 1
 
 
-def new_program(plan: Plan, backend: str, threads: int | None = None) -> Program:
+def new_program(plan: Plan, backend: str, threads: int | None = None, tf32: bool = False) -> Program:
     """``plan`` made ready to run on raw buffers. Raises ValueError for an unknown backend."""
     # Backends are imported when asked for: `import euler_ir` needs neither LLVM nor CUDA.
     kind = _kind_of(backend)
@@ -301,6 +305,7 @@ def new_program(plan: Plan, backend: str, threads: int | None = None) -> Program
 
         return ReferenceProgram(plan)
     from euler_ir.backends.cuda.open_device import open_device
-    from euler_ir.backends.cuda.program import CudaProgram
+    from euler_ir.backends.cuda.program import CudaProgram, product_options
 
-    return CudaProgram(plan, open_device(backend))
+    device = open_device(backend)
+    return CudaProgram(plan, device, products=product_options(device, tf32))

@@ -32,9 +32,8 @@ SLOTS = 2
 class CudaProgram(Program):
     """``plan`` compiled and loaded, with its memory but for parameters and state, which all programs of a device share.
 
-    ``code`` has CUDA C++ in place of what is generated for kernels (see `planned_calls`). ``products`` are by default
-    exact in f32, with the library's GELU where that was measured to be faster. Raises LoweringError for what has no
-    code, and when the device has not got the memory.
+    ``code`` has CUDA C++ in place of what is generated for kernels (see `planned_calls`); for ``products`` see
+    `product_options`. Raises LoweringError for what has no code, and when the device has not got the memory.
     """
 
     def __init__(
@@ -42,11 +41,10 @@ class CudaProgram(Program):
         plan: Plan,
         device: Device,
         code: Mapping[str, str] = MappingProxyType({}),
-        products: ProductOptions | None = None,
+        products: ProductOptions = ProductOptions(),
     ) -> None:
-        self.plan, self.device = plan, device
-        self._products = products or product_options(device)
-        self.calls = planned_calls(plan, device.architecture, code, self._products)
+        self.plan, self.device, self._products = plan, device, products
+        self.calls = planned_calls(plan, device.architecture, code, products)
         self.written = {buffer for step in plan.steps() for buffer in step.writes()}
         self.runtime = Runtime.of(device)
         self.input_layout = Layout(plan, _numbers(plan, "input"))

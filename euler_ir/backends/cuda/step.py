@@ -121,7 +121,7 @@ def _line(call: Call, plan: Plan) -> str:
         text = f"launch {call.kernel} <{sizes}> ({', '.join(_argument(each, plan) for each in call.arguments)})"
     else:
         items = f"{call.items} of " if call.items > 1 else ""
-        pointers = ", ".join(_pointer(each, plan) for each in call.pointers)
+        pointers = ", ".join(dict.fromkeys(_pointer(each, plan) for each in call.pointers))
         epilogue = "" if call.epilogue.kind == Epilogue.NONE else f" with {call.epilogue.kind.name}"
         text = f"product {call.dtype} {items}{call.rows} x {call.inner} x {call.columns}{epilogue} ({pointers})"
     return f"{text}{_comment(call.origins)}"

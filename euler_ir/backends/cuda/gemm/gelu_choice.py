@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+
 from euler_ir import cache
 from euler_ir.plan.plan import MadeOperand, MatmulStep, Plan, PlannedView
 
@@ -44,13 +46,19 @@ def _signature(step: MatmulStep, plan: Plan) -> str:
 
 
 def _alone(step: MatmulStep, plan: Plan) -> Plan:
-    """A plan of nothing but this product, whose buffers are all in the arena."""
+    """A plan of nothing but this product, of constants: a GPU's clock depends on what numbers it multiplies."""
+    written = set(step.writes())
     numbers = {old: new for new, old in enumerate(dict.fromkeys((*step.reads(), *step.writes())))}
-    buffers, offset = [], 0
-    for old in numbers:
+    buffers, constants, offset = [], {}, 0
+    for old, new in numbers.items():
         buffer = plan.buffers[old]
-        buffers.append(replace(buffer, place="arena", offset=offset, first=1, last=REPEATED))
-        offset += -(-buffer.type.nbytes // _ALIGNMENT) * _ALIGNMENT
+        if old in written:
+            buffers.append(replace(buffer, place="arena", offset=offset, first=0, last=REPEATED - 1))
+            offset += -(-buffer.type.nbytes // _ALIGNMENT) * _ALIGNMENT
+        else:
+            buffers.append(replace(buffer, place="constant"))
+            values = np.random.default_rng(new).standard_normal(buffer.type.shape, np.float32)
+            constants[new] = values.astype(buffer.type.dtype.numpy)
 
     def moved(view: PlannedView) -> PlannedView:
         return replace(view, buffer=numbers[view.buffer])
@@ -58,5 +66,5 @@ def _alone(step: MatmulStep, plan: Plan) -> Plan:
     (arguments,) = step.epilogue.arguments
     epilogue = replace(step.epilogue, arguments=(tuple(numbers[old] for old in arguments),))
     views = {"left": moved(step.left), "right": moved(step.right), "result": moved(step.result)}
-    product = replace(step, **views, epilogue=epilogue)
-    return Plan("product", tuple(buffers), ((product,),) * REPEATED, {}, {}, plan.faults, offset, offset)
+    phase = (replace(step, **views, epilogue=epilogue),)
+    return Plan("product", tuple(buffers), (phase,) * REPEATED, {}, constants, plan.faults, offset, offset)
