@@ -11,7 +11,8 @@ from euler_ir.backends.cuda.gemm import Product, ProductOptions, product_calls
 from euler_ir.backends.cuda.gemm.api import Epilogue
 from euler_ir.backends.cuda.gemm.calls import choose_epilogue
 from euler_ir.backends.cuda.gemm.cublaslt import CublasLt
-from euler_ir.backends.cuda.gemm.epilogues import REASONS, Declined, Matched
+from euler_ir.backends.cuda.gemm.epilogues import Matched
+from euler_ir.backends.cuda.gemm.reasons import REASONS, Declined
 from euler_ir.compiler import lower
 from euler_ir.dtypes import bf16, f16, f32, f64
 from euler_ir.plan.plan import MatmulStep

@@ -124,6 +124,8 @@ def _line(call: Call, plan: Plan) -> str:
         pointers = ", ".join(dict.fromkeys(_pointer(each, plan) for each in call.pointers))
         epilogue = "" if call.epilogue.kind == Epilogue.NONE else f" with {call.epilogue.kind.name}"
         text = f"product {call.dtype} {items}{call.rows} x {call.inner} x {call.columns}{epilogue} ({pointers})"
+        if call.declined is not None:
+            text += f", then a kernel: {call.declined.why}"
     return f"{text}{_comment(call.origins)}"
 
 

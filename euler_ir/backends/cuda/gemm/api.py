@@ -56,9 +56,6 @@ class Epilogue(IntEnum):
     GELU_AUX = 160
     GELU_AUX_BIAS = 164
     DGELU = 192
-    DGELU_BGRAD = 208
-    BGRADA = 256
-    BGRADB = 512
 
 
 class LayoutAttribute(Enum):

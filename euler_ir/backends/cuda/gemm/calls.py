@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 from euler_ir.backends.cuda.calls import BufferPointer, Calls, Fill, Pointer
 from euler_ir.backends.cuda.codegen import kernel_calls
-from euler_ir.backends.cuda.gemm.epilogues import GELU, Declined, Matched, match_epilogue
+from euler_ir.backends.cuda.gemm.epilogues import GELU, Matched, match_epilogue
 from euler_ir.backends.cuda.gemm.made import Scratch
 from euler_ir.backends.cuda.gemm.product import LibraryEpilogue, Matrices, Product
+from euler_ir.backends.cuda.gemm.reasons import Declined
 from euler_ir.dtypes import DType
 from euler_ir.index import Axis, Index
 from euler_ir.loops.kernel import Buffer, Compute, Load, Nest, Store
@@ -34,26 +35,27 @@ def product_calls(step: MatmulStep, plan: Plan, options: ProductOptions = Produc
     """What does ``step`` of ``plan``."""
     if not (step.rows and step.columns and math.prod(step.batch)):
         return Calls(())
-    scratch = Scratch()
-    matched = choose_epilogue(step, plan, options) if step.inner else None
-    if isinstance(matched, Matched):
-        products = tuple(_products(step, plan, matched, scratch, options.tf32))
-        return Calls((*scratch.launches, *products), scratch.nbytes)
-    plain = Matched(step.result.buffer)
-    calls = tuple(_products(step, plan, plain, scratch, options.tf32) if step.inner else _zeros(step))
-    after = Calls(()) if step.epilogue is None else kernel_calls(step.epilogue)
+    scratch, epilogue, declined = Scratch(), choose_epilogue(step, plan, options), None
+    if isinstance(epilogue, Declined):
+        epilogue, declined = Matched(step.result.buffer), epilogue
+    products = _products(step, plan, epilogue, declined, scratch, options.tf32)
+    calls = tuple(products if step.inner else _zeros(step))
+    is_done = step.epilogue is None or (declined is None and step.inner)
+    after = Calls(()) if is_done else kernel_calls(step.epilogue)
     return Calls((*scratch.launches, *calls, *after.calls), max(scratch.nbytes, after.scratch_bytes))
 
 
 def choose_epilogue(step: MatmulStep, plan: Plan, options: ProductOptions = ProductOptions()) -> Matched | Declined:
-    """The epilogue that the library does for ``step``, or why none."""
+    """What the library does of ``step``, with all that follows the product; or why not that."""
     matched = match_epilogue(step, plan)
     if isinstance(matched, Matched) and matched.kind in GELU and not options.fuses_gelu(step, plan):
         return Declined("epilogue-gelu-slower")
     return matched
 
 
-def _products(step: MatmulStep, plan: Plan, epilogue: Matched, scratch: Scratch, tf32: bool) -> Iterator[Product]:
+def _products(
+    step: MatmulStep, plan: Plan, epilogue: Matched, declined: Declined | None, scratch: Scratch, tf32: bool
+) -> Iterator[Product]:
     """The library steps over one batch axis, the longest: a call for each point of the other one."""
     along = max(range(len(step.batch)), key=step.batch.__getitem__, default=None)
     others = [axis for axis in range(len(step.batch)) if axis != along]
@@ -83,6 +85,7 @@ def _products(step: MatmulStep, plan: Plan, epilogue: Matched, scratch: Scratch,
             beta,
             tf32,
             done,
+            declined,
             step.origins,
         )
 

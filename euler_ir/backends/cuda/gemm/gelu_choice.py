@@ -17,7 +17,7 @@ from euler_ir.plan.plan import MadeOperand, MatmulStep, Plan, PlannedView
 REPEATED = 16
 """How often a plan that is timed does its product, so that what it takes to start one does not count."""
 _MARGIN = 0.95
-"""How much of the time of a kernel of its own the library may take at most: a tie, or noise, must not change the bits."""
+"""How much of the time of the other the library's may be at most: a tie, or noise, must not change the bits."""
 _ALIGNMENT = 256
 
 

@@ -22,6 +22,7 @@ from euler_ir.backends.cuda.gemm.api import (
     Operation,
 )
 from euler_ir.backends.cuda.gemm.cublaslt import CublasLt, Prepared
+from euler_ir.backends.cuda.gemm.reasons import Declined
 from euler_ir.dtypes import DType
 from euler_ir.plan.plan import Origin
 
@@ -58,7 +59,8 @@ class LibraryEpilogue:
 class Product:
     """``result = epilogue(alpha left @ right + beta addend)`` for each of ``items``; the addend may be the result.
 
-    Half types are summed in f32 and rounded once; f32 with ``tf32`` is multiplied in 10 bits of mantissa.
+    Half types are summed in f32 and rounded once; f32 with ``tf32`` is multiplied in 10 bits of mantissa. ``declined``
+    says why a kernel does what follows, if anything does.
     """
 
     dtype: DType
@@ -74,6 +76,7 @@ class Product:
     beta: float
     tf32: bool
     epilogue: LibraryEpilogue
+    declined: Declined | None
     origins: tuple[Origin, ...]
 
     @property

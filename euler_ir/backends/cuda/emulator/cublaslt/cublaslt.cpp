@@ -46,13 +46,12 @@ int check(const Problem& problem) {
     const unsigned epilogue = problem.epilogue();
     if (epilogue == NO_EPILOGUE) return SUCCESS;
     static const std::set<unsigned> known = {
-        BIAS, GELU, GELU | BIAS, GELU | AUX, GELU | AUX | BIAS,
-        GELU_GRADIENT | AUX, GELU_GRADIENT | AUX | BIAS_GRADIENT, BGRADA, BGRADB};
+        BIAS, GELU, GELU | BIAS, GELU | AUX, GELU | AUX | BIAS, GELU_GRADIENT | AUX};
     if (!known.count(epilogue)) return NOT_SUPPORTED;
     if (is_double) return NOT_SUPPORTED;
-    const bool has_vector = epilogue & (BIAS | BIAS_GRADIENT | BGRADA | BGRADB);
-    const uint64_t vector = problem.address(BIAS_POINTER), matrix = problem.address(AUX_POINTER);
-    if (has_vector && (!vector || !is_multiple(vector, 16))) return vector ? NOT_SUPPORTED : INVALID_VALUE;
+    const uint64_t bias = problem.address(BIAS_POINTER), matrix = problem.address(AUX_POINTER);
+    if (epilogue & BIAS && !bias) return INVALID_VALUE;
+    if (epilogue & BIAS && !is_multiple(bias, 16)) return NOT_SUPPORTED;
     if (epilogue & AUX) {
         const int64_t leading = problem.operation->get<int64_t>(AUX_LD);
         if (!matrix || leading < rows) return INVALID_VALUE;

@@ -10,7 +10,7 @@
 enum Status { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, NOT_SUPPORTED = 15 };
 enum DataType { F32 = 0, F64 = 1, F16 = 2, BF16 = 14 };
 enum ComputeType { COMPUTE_F32 = 68, COMPUTE_F64 = 70, COMPUTE_TF32 = 77 };
-enum Epilogue { BIAS = 4, BIAS_GRADIENT = 16, GELU = 32, GELU_GRADIENT = 64, AUX = 128, BGRADA = 256, BGRADB = 512 };
+enum Epilogue { BIAS = 4, GELU = 32, GELU_GRADIENT = 64, AUX = 128 };
 constexpr unsigned NO_EPILOGUE = 1;
 constexpr unsigned REDUCTION_IN_COMPUTE_TYPE = 2;
 

@@ -101,8 +101,6 @@ template <class T, class Sum> struct Product {
             for (int64_t n = 0; n < rows * columns; ++n) whole[n] += sums[n];
         }
         store(whole);
-        if (problem.epilogue() == BGRADA) sum_over_inner(left, rows, 1, rows);
-        if (problem.epilogue() == BGRADB) sum_over_inner(right, columns, inner, 1);
     }
 
     // The columns of op(matrix), one after the other.
@@ -122,31 +120,18 @@ template <class T, class Sum> struct Product {
         const int64_t leading = problem.d->get<int64_t>(LEADING), addend_leading = problem.c->get<int64_t>(LEADING);
         const int64_t aux_leading = problem.operation->get<int64_t>(AUX_LD);
         const unsigned epilogue = problem.epilogue() == NO_EPILOGUE ? 0 : problem.epilogue();
-        T *vector = problem.pointer<T>(BIAS_POINTER), *aux = problem.pointer<T>(AUX_POINTER);
-        std::vector<Sum> gradient(rows);
+        const T* bias = problem.pointer<T>(BIAS_POINTER);
+        T* aux = problem.pointer<T>(AUX_POINTER);
         for (int64_t column = 0; column < columns; ++column)
             for (int64_t row = 0; row < rows; ++row) {
                 Sum value = alpha * sums[column * rows + row];
                 if (beta != 0) value += beta * wide(c[column * addend_leading + row]);
-                if (epilogue & BIAS) value += wide(vector[row]);
+                if (epilogue & BIAS) value += wide(bias[row]);
                 if (epilogue & GELU && epilogue & AUX) round_to(aux[column * aux_leading + row], value);
                 if (epilogue & GELU) value = gelu(value);
                 if (epilogue & GELU_GRADIENT) value *= gelu_slope(wide(aux[column * aux_leading + row]));
-                gradient[row] += value;
                 round_to(d[column * leading + row], value);
             }
-        if (epilogue & BIAS_GRADIENT)
-            for (int64_t row = 0; row < rows; ++row) round_to(vector[row], gradient[row]);
-    }
-
-    // The bias gradient that comes with the product of ``values``, an operand: its sums over the inner axis.
-    void sum_over_inner(const std::vector<Sum>& values, int64_t count, int64_t step, int64_t inner_step) {
-        T* vector = problem.pointer<T>(BIAS_POINTER);
-        for (int64_t n = 0; n < count; ++n) {
-            Sum sum = 0;
-            for (int64_t k = 0; k < inner; ++k) sum += values[n * step + k * inner_step];
-            round_to(vector[n], sum);
-        }
     }
 };
 
