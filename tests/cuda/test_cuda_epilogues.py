@@ -1,11 +1,13 @@
 """Which nests after a product the library does itself, and that it computes what numpy says of them in f64."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import euler_ir as ei
+from euler_ir.backends.cuda.calls import BufferPointer, Launch
 from euler_ir.backends.cuda.emulator import cublaslt as emulated
 from euler_ir.backends.cuda.gemm import Product, ProductOptions, product_calls
 from euler_ir.backends.cuda.gemm.api import Epilogue
@@ -15,6 +17,7 @@ from euler_ir.backends.cuda.gemm.epilogues import Matched
 from euler_ir.backends.cuda.gemm.reasons import REASONS, Declined
 from euler_ir.compiler import lower
 from euler_ir.dtypes import bf16, f16, f32, f64
+from euler_ir.errors import LoweringError
 from euler_ir.plan.plan import MatmulStep
 
 ROWS, INNER, COLUMNS = 6, 12, 16
@@ -292,3 +295,27 @@ def test_what_gelu_is_taken_of_lies_in_rows_of_16_bytes(dtype):
 def test_reasons_are_sentences_with_a_hint():
     for code, (why, hint) in REASONS.items():
         assert code == code.lower() and not why.endswith(".") and hint
+
+
+def test_an_epilogue_that_the_library_has_no_algorithm_for_is_a_kernel():
+    plan, step = product_of(bias, bf16)
+    tried = []
+    options = ProductOptions(supports=tried.append)  # None: it does not
+    product, launch = product_calls(step, plan, options).calls
+    assert [each.epilogue.kind for each in tried] == [Epilogue.BIAS] and isinstance(launch, Launch)
+    assert product.epilogue.kind == Epilogue.NONE and product.declined == Declined("epilogue-unsupported", ("BIAS",))
+    plan, step = product_of(lambda t: {"y": t.product}, bf16)
+    assert len(product_calls(step, plan, options).calls) == 1 == len(tried)
+
+
+def test_whether_the_library_has_an_algorithm_is_asked_without_memory():
+    library = CublasLt(emulated.load(), 1 << 16)
+    plan, step = product_of(bias, bf16)
+    (product,) = product_calls(step, plan).calls
+    assert product.is_supported(library)
+    elsewhere = replace(product, epilogue=replace(product.epilogue, bias=BufferPointer(0, 8)))
+    assert not elsewhere.is_supported(library)
+    with pytest.raises(LoweringError) as caught:
+        elsewhere.prepare(library, [4096] * 4 + [4104], 4096)
+    assert caught.value.message == "cuBLASLt does not do bf16 6 x 12 x 16 with BIAS"
+    assert "NOT_SUPPORTED" in caught.value.details[0] and caught.value.location.file == __file__

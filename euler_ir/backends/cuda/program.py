@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -12,7 +13,7 @@ import numpy as np
 from euler_ir.backends.base import Program, Run
 from euler_ir.backends.cuda.binding import Binding
 from euler_ir.backends.cuda.device import Device
-from euler_ir.backends.cuda.gemm import ProductOptions
+from euler_ir.backends.cuda.gemm import Product, ProductOptions
 from euler_ir.backends.cuda.gemm.gelu_choice import is_gelu_fused
 from euler_ir.backends.cuda.layout import Layout, aligned
 from euler_ir.backends.cuda.runtime import Runtime
@@ -177,20 +178,25 @@ class CudaProgram(Program):
 
 def product_options(device: Device, tf32: bool = False) -> ProductOptions:
     """What is best for products on ``device``, as far as it was measured there; the emulator's times say nothing."""
+
+    def supports(product: Product) -> bool:
+        return product.is_supported(device.cublaslt)
+
     if device.is_emulated:
-        return ProductOptions(tf32)
+        return ProductOptions(tf32, supports)
 
     def fuses_gelu(step: MatmulStep, plan: Plan) -> bool:
         version = ".".join(map(str, device.cublaslt.api.version))
         described = (device.model, device.architecture, version)
         return is_gelu_fused(step, plan, described, functools.partial(_seconds, device))
 
-    return ProductOptions(tf32, fuses_gelu)
+    return ProductOptions(tf32, supports, fuses_gelu)
 
 
 def _seconds(device: Device, plan: Plan, by_library: bool) -> float:
-    """The least time of a run of ``plan``, which has no inputs, with GELU by the library or not."""
-    program = CudaProgram(plan, device, products=ProductOptions(fuses_gelu=lambda step, plan: by_library))
+    """The least time of a run of ``plan``, which has no inputs, with GELU by the library if it can, or not."""
+    options = replace(product_options(device), fuses_gelu=lambda step, plan: by_library)
+    program = CudaProgram(plan, device, products=options)
     run, compute = program.bind_state({}), program.runtime.compute
     times = []
     for _ in range(_WARM + _TIMED):

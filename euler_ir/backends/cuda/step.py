@@ -25,7 +25,6 @@ from euler_ir.backends.cuda.calls import (
 )
 from euler_ir.backends.cuda.codegen import kernel_calls
 from euler_ir.backends.cuda.gemm import Product, ProductOptions, product_calls
-from euler_ir.backends.cuda.gemm.api import Epilogue
 from euler_ir.errors import LoweringError
 from euler_ir.plan.kernels import find_kernel
 from euler_ir.plan.plan import AttentionStep, CopyStep, MatmulStep, Origin, Plan, Step
@@ -120,10 +119,8 @@ def _line(call: Call, plan: Plan) -> str:
         sizes = f"{call.blocks} x {call.threads}" + (f", {call.shared_bytes} shared" if call.shared_bytes else "")
         text = f"launch {call.kernel} <{sizes}> ({', '.join(_argument(each, plan) for each in call.arguments)})"
     else:
-        items = f"{call.items} of " if call.items > 1 else ""
         pointers = ", ".join(dict.fromkeys(_pointer(each, plan) for each in call.pointers))
-        epilogue = "" if call.epilogue.kind == Epilogue.NONE else f" with {call.epilogue.kind.name}"
-        text = f"product {call.dtype} {items}{call.rows} x {call.inner} x {call.columns}{epilogue} ({pointers})"
+        text = f"product {call} ({pointers})"
         if call.declined is not None:
             text += f", then a kernel: {call.declined.why}"
     return f"{text}{_comment(call.origins)}"

@@ -23,11 +23,12 @@ from euler_ir.plan.plan import MadeOperand, MatmulStep, Plan, PlannedView
 class ProductOptions:
     """With ``tf32`` products of f32 are multiplied in 10 bits of mantissa, on tensor cores.
 
-    ``fuses_gelu(step, plan)`` says whether the library's GELU is worth it after ``step``: it can be slower than a
-    kernel of its own.
+    ``supports(product)`` says whether the library does a product with its epilogue, and ``fuses_gelu(step, plan)``
+    whether its GELU is worth it after ``step``: it can be slower than a kernel of its own.
     """
 
     tf32: bool = False
+    supports: Callable[[Product], bool] = lambda product: True
     fuses_gelu: Callable[[MatmulStep, Plan], bool] = lambda step, plan: False
 
 
@@ -35,14 +36,33 @@ def product_calls(step: MatmulStep, plan: Plan, options: ProductOptions = Produc
     """What does ``step`` of ``plan``."""
     if not (step.rows and step.columns and math.prod(step.batch)):
         return Calls(())
-    scratch, epilogue, declined = Scratch(), choose_epilogue(step, plan, options), None
+    if not step.inner:
+        return _followed(step, Calls(tuple(_zeros(step))))
+    plain = Matched(step.result.buffer)
+    epilogue = choose_epilogue(step, plan, options)
     if isinstance(epilogue, Declined):
-        epilogue, declined = Matched(step.result.buffer), epilogue
-    products = _products(step, plan, epilogue, declined, scratch, options.tf32)
-    calls = tuple(products if step.inner else _zeros(step))
-    is_done = step.epilogue is None or (declined is None and step.inner)
-    after = Calls(()) if is_done else kernel_calls(step.epilogue)
-    return Calls((*scratch.launches, *calls, *after.calls), max(scratch.nbytes, after.scratch_bytes))
+        return _followed(step, _by_library(step, plan, plain, options, epilogue))
+    calls = _by_library(step, plan, epilogue, options)
+    if epilogue == plain or all(options.supports(call) for call in calls.calls if isinstance(call, Product)):
+        return calls
+    declined = Declined("epilogue-unsupported", (epilogue.kind.name,))
+    return _followed(step, _by_library(step, plan, plain, options, declined))
+
+
+def _by_library(
+    step: MatmulStep, plan: Plan, epilogue: Matched, options: ProductOptions, declined: Declined | None = None
+) -> Calls:
+    scratch = Scratch()
+    products = tuple(_products(step, plan, epilogue, declined, scratch, options.tf32))
+    return Calls((*scratch.launches, *products), scratch.nbytes)
+
+
+def _followed(step: MatmulStep, calls: Calls) -> Calls:
+    """``calls``, and a kernel for what follows the product."""
+    if step.epilogue is None:
+        return calls
+    after = kernel_calls(step.epilogue)
+    return Calls(calls.calls + after.calls, max(calls.scratch_bytes, after.scratch_bytes))
 
 
 def choose_epilogue(step: MatmulStep, plan: Plan, options: ProductOptions = ProductOptions()) -> Matched | Declined:

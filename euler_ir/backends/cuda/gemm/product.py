@@ -21,11 +21,15 @@ from euler_ir.backends.cuda.gemm.api import (
     MatmulAttribute,
     Operation,
 )
-from euler_ir.backends.cuda.gemm.cublaslt import CublasLt, Prepared
+from euler_ir.backends.cuda.gemm.cublaslt import CublasLt, Prepared, alignment
 from euler_ir.backends.cuda.gemm.reasons import Declined
 from euler_ir.dtypes import DType
+from euler_ir.errors import LoweringError
+from euler_ir.plan.memory import ALIGNMENT
 from euler_ir.plan.plan import Origin
 
+_SOMEWHERE = 4096 + ALIGNMENT
+"""An address as the plan's buffers may have; heuristics look at nothing but how it is aligned."""
 _DATA = {"f16": DataType.F16, "bf16": DataType.BF16, "f32": DataType.F32, "f64": DataType.F64}
 
 
@@ -103,14 +107,34 @@ class Product:
         )
         number = ctypes.c_double if scale == DataType.F64 else ctypes.c_float
         factors = number(self.alpha), number(self.beta)
-        return library.prepare(self._problem(), operation, matrices, factors, workspace)
+        try:
+            return library.prepare(self._problem(others), operation, matrices, factors, workspace)
+        except LoweringError as error:
+            places = [place for origin in self.origins for place in origin.locations]
+            raise LoweringError(
+                f"cuBLASLt does not do {self}", details=(error.message,), location=places[-1] if places else None
+            ) from None
 
-    def _problem(self) -> Hashable:
-        """All about the product but where things are."""
+    def is_supported(self, library: CublasLt) -> bool:
+        """Whether ``library`` has an algorithm for this, wherever the plan's buffers are."""
+        try:
+            self.prepare(library, [_SOMEWHERE + pointer.offset for pointer in self.pointers], _SOMEWHERE)
+        except LoweringError:
+            return False
+        return True
+
+    def __str__(self) -> str:
+        """Such as ``bf16 2 of 8 x 4 x 16 with BIAS``: rows, inner extent and columns."""
+        items = f"{self.items} of " if self.items > 1 else ""
+        epilogue = "" if self.epilogue.kind == Epilogue.NONE else f" with {self.epilogue.kind.name}"
+        return f"{self.dtype} {items}{self.rows} x {self.inner} x {self.columns}{epilogue}"
+
+    def _problem(self, others: Sequence[int]) -> Hashable:
+        """All about the product but where its matrices are; ``others`` are the addresses that the epilogue has."""
         matrices = (self.left, self.right, self.addend, self.result)
         layouts = tuple((each.leading, each.batch_stride, each.transposed) for each in matrices)
         sizes = (self.items, self.rows, self.columns, self.inner)
-        epilogue = (self.epilogue.kind, self.epilogue.leading)
+        epilogue = (self.epilogue.kind, self.epilogue.leading, *map(alignment, others))
         return self.dtype, self.tf32, sizes, layouts, self.beta != 0, epilogue
 
     def _compute_type(self) -> ComputeType:

@@ -27,6 +27,10 @@ REASONS: dict[str, tuple[str, str]] = {
         "rows of {} elements of {} are no multiple of 16 bytes",
         "make the number of columns a multiple of 8",
     ),
+    "epilogue-unsupported": (
+        "the library on this device has no algorithm for the product with {}",
+        "give operands rows of 16 bytes or multiples of that",
+    ),
     "epilogue-gelu-f32": (
         "the library does not say how exact its GELU is, and f32 has digits to lose",
         "compute in bf16 or f16",
