@@ -20,7 +20,7 @@ from euler_ir.builder import (
     update,
     zeros,
 )
-from euler_ir.compiler import Executable, compile
+from euler_ir.compiler import Executable, compile, pipeline_of
 from euler_ir.dtypes import DType, bf16, bool_, f16, f32, f64, i8, i32, i64, u8
 from euler_ir.edit import read_values, replace_values
 from euler_ir.errors import (

@@ -9,6 +9,7 @@ from euler_ir.optim.gradients import (
     gradient_norms,
     gradients,
 )
+from euler_ir.optim.loss_scale import LossScale
 from euler_ir.optim.muon import Muon
 from euler_ir.optim.optimizer import SGD, Optimizer
 from euler_ir.optim.schedules import SCHEDULES, warmup_constant, warmup_cosine, warmup_linear, warmup_stable_decay
@@ -16,6 +17,7 @@ from euler_ir.optim.schedules import SCHEDULES, warmup_constant, warmup_cosine, 
 __all__ = [
     "AdamW",
     "Gradients",
+    "LossScale",
     "Muon",
     "Optimizer",
     "SCHEDULES",
