@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import euler_ir as ei
-from models.command_line import exit_status, positive
+from models.command_line import add_machine_options, exit_status, positive
 from models.data.corpus import read_corpus, split_corpus
 from models.data.sources import Source
 from models.euler_view import EulerViewConfig
@@ -83,9 +83,9 @@ def with_other_method(config, steps=1, method=None):
     return replace(config, **finer, method=method or config.method)
 
 
-def train(name, config, settings, tokenizer, sources, threads):
+def train(name, config, settings, tokenizer, sources, machine):
     """Train one variant on a source for training and one for validation; a Run."""
-    task = Pretraining(settings, config, tokenizer, *([source] for source in sources), threads=threads)
+    task = Pretraining(settings, config, tokenizer, *([source] for source in sources), *machine)
     trainer = Trainer(task)
     run = Run(name, config, trainer.state, [], [], [])
     seconds = 0.0
@@ -116,12 +116,13 @@ def comparison(runs):
     return lines
 
 
-def losses_by_other_methods(run, settings, tokenizer, validation, threads):
+def losses_by_other_methods(run, settings, tokenizer, validation, machine):
     """(how it was evaluated, loss) of a trained model."""
     for name, options in OTHER_METHODS.items():
         config = with_other_method(run.config, **options)
-        shape = settings.batch_size, settings.context
-        yield name, Evaluation(config, tokenizer, *shape, threads=threads).of(run.state, validation.pieces).loss
+        backend, threads = machine
+        evaluation = Evaluation(config, tokenizer, settings.batch_size, settings.context, None, backend, threads)
+        yield name, evaluation.of(run.state, validation.pieces).loss
 
 
 def draw(runs, path):
@@ -156,7 +157,7 @@ def parse_arguments(arguments):
     parser.add_argument("--heads", type=positive, default=4, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="decides all random numbers (default: %(default)s)")
     parser.add_argument("--out", type=Path, default="out/euler_view", help="folder to write (default: %(default)s)")
-    parser.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
+    add_machine_options(parser)
     return parser.parse_args(arguments)
 
 
@@ -179,14 +180,14 @@ def compare(options):
         seed=options.seed,
     )
     options.out.mkdir(parents=True, exist_ok=True)
-    runs = []
+    runs, machine = [], (options.device, options.threads)
     for name, given in VARIANTS.items():
-        runs.append(train(name, variant_of(base, given), settings, tokenizer, sources, options.threads))
+        runs.append(train(name, variant_of(base, given), settings, tokenizer, sources, machine))
         print(f"{name}: validation loss {runs[-1].losses[-1]:.3f}", flush=True)
     print("", *comparison(runs), sep="\n")
     for run in (runs[0], runs[-1]):
         print(f"\n{run.name}, after training, validation loss by other methods with the same weights:")
-        for name, loss in losses_by_other_methods(run, settings, tokenizer, sources[1], options.threads):
+        for name, loss in losses_by_other_methods(run, settings, tokenizer, sources[1], machine):
             print(f"  {name:<28}{loss:8.3f}")
     try:
         draw(runs, options.out / "losses.png")

@@ -11,7 +11,7 @@ import sys
 
 from models.chat.session import Session
 from models.chat.terminal import Chat
-from models.command_line import exit_status, positive
+from models.command_line import add_machine_options, exit_status, positive
 from models.generation.sampler import Sampler
 from models.generation.sampling import Sampling
 from models.training.checkpoint import Checkpoint
@@ -37,8 +37,7 @@ def main(arguments=None):
     )
     parser.add_argument("--seed", type=int, default=0, help="decides what is drawn (default: %(default)s)")
     parser.add_argument("--weights", choices=["f32", "bf16", "i8"], default="f32", help="default: %(default)s")
-    parser.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
-    parser.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
+    add_machine_options(parser)
     options = parser.parse_args(arguments)
     sys.stdin.reconfigure(errors="replace")
     return exit_status("gpt2_chat.py", lambda: chat(options))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from models.command_line import exit_status, positive
+from models.command_line import add_machine_options, exit_status, positive
 from models.data.corpus import read_corpus, split_corpus
 from models.interpretability import tables
 from models.interpretability.comparison import bits_per_byte, movements, next_tokens, token_losses
@@ -30,8 +30,7 @@ def main(arguments=None):
     parser.add_argument("--prompt", default="\n\nKING", help="text to continue (default: %(default)r)")
     parser.add_argument("--top", type=positive, default=10, help="rows of each table (default: %(default)s)")
     parser.add_argument("--html", metavar="FILE", help="also write what is shown as one HTML page")
-    parser.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
-    parser.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
+    add_machine_options(parser)
     options = parser.parse_args(arguments)
     return exit_status("gpt2_compare.py", lambda: compare(options))
 

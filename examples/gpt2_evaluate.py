@@ -8,7 +8,7 @@ import sys
 
 import euler_ir as ei
 from euler_ir.quantization import quantized_state
-from models.command_line import exit_status, positive
+from models.command_line import add_machine_options, exit_status
 from models.data.corpus import read_corpus, split_corpus
 from models.language_model import evaluation_graph
 from models.training.checkpoint import Checkpoint
@@ -22,7 +22,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("checkpoint")
     parser.add_argument("text", help="UTF-8; its last tenth is predicted, which training on it never sees")
-    parser.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
+    add_machine_options(parser)
     options = parser.parse_args(arguments)
     return exit_status("gpt2_evaluate.py", lambda: evaluate(options))
 
@@ -37,7 +37,7 @@ def evaluate(options):
     context = checkpoint.settings.get("context", config.context)
     for weights in (None, "bf16", "i8"):
         kept = quantized_state(graph, state, weights) if weights else state
-        evaluation = Evaluation(config, tokenizer, BATCH_SIZE, context, weights=weights, threads=options.threads)
+        evaluation = Evaluation(config, tokenizer, BATCH_SIZE, context, weights, options.device, options.threads)
         found = evaluation.of(kept, [tokens])
         if found is None:
             raise ValueError(f"{options.text} is too short: its last tenth holds less than two tokens.")

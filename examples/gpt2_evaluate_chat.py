@@ -10,7 +10,7 @@ import euler_ir as ei
 from models.chat.answers import Answers
 from models.chat.conversation import read_conversations, render
 from models.chat.packing import all_filled, fitting, next_trained_token
-from models.command_line import exit_status, positive
+from models.command_line import add_machine_options, exit_status, positive
 from models.language_model import evaluation_graph
 from models.training.checkpoint import Checkpoint
 from models.training.held_out import HeldOut
@@ -25,6 +25,7 @@ def main(arguments=None):
     parser.add_argument("conversations", help='JSONL, {"messages": [{"role", "content"}, ...]} a line')
     parser.add_argument("--count", type=positive, default=200, help="conversations to look at (default: %(default)s)")
     parser.add_argument("--tokens", type=positive, default=64, help="of the longest answer (default: %(default)s)")
+    add_machine_options(parser)
     options = parser.parse_args(arguments)
     return exit_status("gpt2_evaluate_chat.py", lambda: evaluate(options))
 
@@ -37,8 +38,9 @@ def evaluate(options):
     checkpoint.restore_parameters(state)
     found = (fitting(render(messages, tokenizer), config.context) for messages in conversations)
     batches = all_filled([text for text in found if text], BATCH_SIZE, config.context)
-    loss = HeldOut(config, BATCH_SIZE, config.context, next_trained_token, batches).of(state)
-    answers = Answers(config, state, tokenizer).measure(conversations, options.tokens)
+    machine = options.device, options.threads
+    loss = HeldOut(config, BATCH_SIZE, config.context, next_trained_token, batches, *machine).of(state)
+    answers = Answers(config, state, tokenizer, *machine).measure(conversations, options.tokens)
     print(f"{len(conversations)} conversations of {options.conversations}")
     if loss:
         print(f"  loss on the assistant's tokens     {loss['loss']:.3f} nats a token")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from models.command_line import exit_status, positive
+from models.command_line import add_machine_options, exit_status, positive
 from models.data.corpus import read_corpus, split_corpus
 from models.interpretability import tables
 from models.interpretability.attention import attention_probabilities, head_scores, repeated_tokens
@@ -54,8 +54,7 @@ def parse_arguments(arguments):
         added.set_defaults(look=look)
         added.add_argument("--text", default=TEXT, help="what the model reads (default: %(default)r)")
         added.add_argument("--html", metavar="FILE", help="also write what is shown as one HTML page")
-        added.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
-        added.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
+        add_machine_options(added)
         return added
 
     def target(added):

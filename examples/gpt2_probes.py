@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from models.architectures import PRESETS
-from models.command_line import exit_status, positive
+from models.command_line import add_machine_options, exit_status, positive
 from models.data.corpus import read_corpus, split_corpus
 from models.data.prepared import TOKEN_FILES
 from models.data.token_files import read_token_file
@@ -40,8 +40,7 @@ def main(arguments=None):
     parser.add_argument("--batch-size", type=positive, default=16, help="windows a step (default: %(default)s)")
     parser.add_argument("--sample-tokens", type=positive, default=300, help="drawn each time (default: %(default)s)")
     parser.add_argument("--html", metavar="FILE", help="also write the table as one HTML page")
-    parser.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
-    parser.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
+    add_machine_options(parser)
     options = parser.parse_args(arguments)
     return exit_status("gpt2_probes.py", lambda: probe(options), failures=(Diverged, ImportError))
 

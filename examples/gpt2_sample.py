@@ -7,7 +7,7 @@
 import argparse
 import sys
 
-from models.command_line import exit_status, positive
+from models.command_line import add_machine_options, exit_status, positive
 from models.generation.sampler import Sampler
 from models.generation.sampling import Sampling
 from models.training.checkpoint import Checkpoint
@@ -40,8 +40,7 @@ def main(arguments=None):
     )
     parser.add_argument("--seed", type=int, default=0, help="of the first text; the next has one more (default: 0)")
     parser.add_argument("--weights", choices=["f32", "bf16", "i8"], default="f32", help="default: %(default)s")
-    parser.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
-    parser.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
+    add_machine_options(parser)
     options = parser.parse_args(arguments)
     return exit_status("gpt2_sample.py", lambda: sample(options))
 

@@ -10,18 +10,18 @@ from pathlib import Path
 
 from euler_ir.optim import SCHEDULES
 from models.architectures import PRESETS
-from models.command_line import positive
+from models.command_line import add_machine_options, positive
 from models.language_model import OPTIMIZERS
 from models.training.command_line import Parser, given, train
 from models.training.memory import parse_size
 from models.training.pretraining import resume_pretraining, start_pretraining
-from models.training.settings import PretrainingSettings
+from models.training.settings import PRECISIONS, PretrainingSettings
 
 SHAKESPEARE = Path(__file__).resolve().parents[1] / "models" / "corpora" / "shakespeare.txt"
 SETTINGS = (
     *("corpus", "across_documents", "tokenizer", "vocab_size", "init_from", "preset", "context", "dropout", "seed"),
     *("steps", "batch_size", "accumulate", "optimizer", "learning_rate", "final_learning_rate", "warmup", "schedule"),
-    *("validate_every", "patience", "keep", "on_nonfinite"),
+    *("validate_every", "patience", "keep", "on_nonfinite", "precision"),
 )
 
 
@@ -58,6 +58,7 @@ def parse_arguments(arguments):
     steps.add_argument("--learning-rate", type=float, help="peak learning rate (default: the preset's)")
     steps.add_argument("--final-learning-rate", type=float, help="where it ends (default: a tenth of the peak)")
     steps.add_argument("--warmup", type=int, help="steps up to the peak (default: a tenth of all, at most 100)")
+    steps.add_argument("--precision", choices=PRECISIONS, help="of products and attention (default: f32)")
     steps.add_argument("--schedule", choices=SCHEDULES, help=f"from the peak down (default: {defaults.schedule})")
 
     run = parser.add_argument_group("the run")
@@ -67,12 +68,9 @@ def parse_arguments(arguments):
     run.add_argument("--patience", type=int, help="end after as many validations without a new best (default: never)")
     run.add_argument("--keep", type=int, help="checkpoints kept by their step, beside latest and best (default: 0)")
     run.add_argument("--on-nonfinite", choices=["stop", "skip"], help="a step with NaN or infinity (default: stop)")
-    run.add_argument("--device", choices=["cpu", "cuda", "reference"], default="cpu", help="default: %(default)s")
     run.add_argument("--peak-gflops", type=float, help="of the machine, to tell how much of it training used (MFU)")
-    run.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
+    add_machine_options(run)
     options = parser.parse_args(arguments)
-    if options.device == "cuda":
-        parser.error("argument --device: there is no CUDA backend in this version; run with --device cpu")
     if options.init_from and not options.resume:
         for name in ("preset", "tokenizer", "vocab_size"):
             if getattr(options, name) is not None:

@@ -26,6 +26,26 @@ def positive(text):
     return number
 
 
+def device(text):
+    """A backend's name from the command line, 'cpu', 'cuda', 'cuda:1' ..., of one that can be used here."""
+    if text != "cpu":
+        try:
+            ei.compile(ei.Graph("nothing"), backend=text)  # what is missing is said before anything else is done
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        except ei.EulerError as error:
+            raise argparse.ArgumentTypeError(f"{error}\n  On the CPU it runs with --device cpu.") from None
+    return text
+
+
+def add_machine_options(parser):
+    """Options of every program that runs a model: on what, and with how many threads."""
+    parser.add_argument(
+        "--device", type=device, default="cpu", help="cpu, cuda, cuda:1 (the second GPU) ... (default: %(default)s)"
+    )
+    parser.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
+
+
 def reader_gone():
     """The exit status where whoever read stdout, such as `head`, is gone; what still waits to be written is dropped."""
     # Python tries to write it once more at exit, which must not fail.

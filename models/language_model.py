@@ -87,24 +87,26 @@ def dropout_inputs(config, training):
     return ei.input("seed", (), ei.i64), ei.input("draw", (), ei.i64)
 
 
-def train_graph(config, batch, context, objective=next_token, **optimizer_options):
+def train_graph(config, batch, context, objective=next_token, loss_scale=None, **optimizer_options):
     """One whole training step as a graph.
 
     Inputs: those of `objective`, as `tokens` and `targets`, i32[batch, context]; `learning_rate`, f32[]; with dropout
     also `seed` and `draw`, i64[], of which `draw` must differ from call to call. Outputs: `loss`, f32[], the mean over
     targets that are not IGNORED_LABEL; `gradient_norm`, f64[], before clipping; `gradient_norms`, f64[parameters]; and
-    the means of the objective's measures, f32[]. `optimizer_options` are those of `update_parameters`.
+    the means of the objective's measures, f32[]. With `loss_scale`, an `optim.LossScale`, also `loss_scale`, f32[], by
+    which the loss was multiplied. `optimizer_options` are those of `update_parameters`.
     """
     with ei.Graph("train") as graph:
         total, count, measures = objective(config, batch, context, training=True)
         count = ei.maximum(count, 1).cast(ei.f32)
         loss = total / count
-        update_parameters(optim.gradients(loss), loss, **optimizer_options)
+        gradients = loss_scale.gradients(loss) if loss_scale else optim.gradients(loss)
+        update_parameters(gradients, loss, loss_scale, **optimizer_options)
         ei.output(**{name: measure / count for name, measure in measures.items()})
     return graph
 
 
-def accumulation_graphs(config, batch, context, objective=next_token, **optimizer_options):
+def accumulation_graphs(config, batch, context, objective=next_token, loss_scale=None, **optimizer_options):
     """A training step over several batches, as two graphs that share a State: (accumulate, apply).
 
     Call `accumulate` with the objective's inputs (and `seed` and `draw`) for each batch, then `apply` once with
@@ -116,7 +118,7 @@ def accumulation_graphs(config, batch, context, objective=next_token, **optimize
         for name, value in {"loss": total, **measures}.items():
             held = ei.state(f"accumulator.{name}", (), dtype=ei.f64)
             ei.update(held, held + value.cast(ei.f64))
-        optim.accumulate(optim.gradients(total), count)
+        optim.accumulate(_gradients_of_sum(total, count, loss_scale), count)
     with ei.Graph("apply") as apply:
         gradients, count = optim.accumulated([parameter.value for parameter in config.build().parameters()])
         means = {}
@@ -124,17 +126,33 @@ def accumulation_graphs(config, batch, context, objective=next_token, **optimize
             held = ei.state(f"accumulator.{name}", (), dtype=ei.f64)
             ei.update(held, ei.zeros((), ei.f64))
             means[name] = (held / ei.maximum(count, 1.0)).cast(ei.f32)
-        update_parameters(gradients, means.pop("loss"), **optimizer_options)
+        update_parameters(gradients, means.pop("loss"), loss_scale, **optimizer_options)
         ei.output(**means)
     return accumulate, apply
 
 
+def _gradients_of_sum(total, count, loss_scale):
+    """The gradients of `total`, a sum over `count` examples."""
+    if not loss_scale:
+        return optim.gradients(total)
+    # On the way they are those of the mean, since what f16 holds does not grow with the batch.
+    count = ei.maximum(count, 1).cast(ei.f32)
+    return {parameter: mean * count for parameter, mean in loss_scale.gradients(total / count).items()}
+
+
 def update_parameters(
-    gradients, loss, optimizer="adamw", betas=(0.9, 0.95), epsilon=1e-8, weight_decay=0.1, max_norm=1.0
+    gradients,
+    loss,
+    loss_scale=None,
+    optimizer="adamw",
+    betas=(0.9, 0.95),
+    epsilon=1e-8,
+    weight_decay=0.1,
+    max_norm=1.0,
 ):
     """Let the current graph move the parameters by one of OPTIMIZERS along gradients clipped to the norm `max_norm`.
 
-    Nothing is updated when the loss or a gradient turns out not to be finite.
+    Nothing is updated when the loss or a gradient turns out not to be finite, but for the `loss_scale`.
     """
     learning_rate = ei.input("learning_rate", ())
     clipped, norm = optim.clip_by_global_norm(gradients, max_norm)
@@ -142,6 +160,9 @@ def update_parameters(
     finite = ei.logical_and(ei.absolute(loss) < math.inf, norm < math.inf)
     OPTIMIZERS[optimizer](learning_rate, betas, epsilon, weight_decay).step(clipped, condition=finite)
     ei.output(loss=loss, gradient_norm=norm, gradient_norms=optim.gradient_norms(gradients))
+    if loss_scale:
+        ei.output(loss_scale=loss_scale.scale(norm.graph))
+        loss_scale.update(norm.graph, finite)
 
 
 def evaluation_graph(config, batch, context, objective=next_token):

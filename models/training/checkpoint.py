@@ -24,6 +24,9 @@ FILE_VERSION = 2
 # Sums of a step that is under way: always zero between steps, when checkpoints are written.
 TRANSIENT = "accumulator."
 
+# What only training in f16 keeps: without it, it begins anew, and other precisions have no use for it.
+OF_PRECISION = "loss_scale."
+
 IMPORT = "gpt2_convert.py import makes one of a GPT-2 of Hugging Face"
 
 
@@ -102,7 +105,9 @@ class Checkpoint:
         Raises ValueError, naming them, when one is missing here, unexpected there, or of another type.
         """
         wanted = {name for name in (state if names is None else names) if not name.startswith(TRANSIENT)}
-        check_tensors(tensor_types(self.arrays), tensor_types({name: state[name] for name in wanted}), "The checkpoint")
+        wanted = {name for name in wanted if name in self.arrays or not name.startswith(OF_PRECISION)}
+        held = {name: a for name, a in self.arrays.items() if name in wanted or not name.startswith(OF_PRECISION)}
+        check_tensors(tensor_types(held), tensor_types({name: state[name] for name in wanted}), "The checkpoint")
         for name in wanted:
             state[name] = self.arrays[name]
 

@@ -4,10 +4,14 @@ import argparse
 import sys
 
 import euler_ir as ei
-from models.command_line import INTERRUPTED, positive, reader_gone
+from models.command_line import INTERRUPTED, add_machine_options, positive, reader_gone
+from models.training.settings import PRECISIONS
 from models.training.trainer import Diverged
 
-COMMON = ("steps", "batch_size", "context", "accumulate", "learning_rate", "dropout", "validate_every", "seed")
+COMMON = (
+    *("steps", "batch_size", "context", "accumulate", "learning_rate", "dropout", "precision"),
+    *("validate_every", "seed"),
+)
 """Settings that `Parser.add_common` has options for."""
 
 
@@ -32,8 +36,8 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--seed", type=int, help="decides all random numbers (default: 0)")
         self.add_argument("--out", default=out, help="folder of the run (default: %(default)s)")
         self.add_argument("--resume", action="store_true", help="continue the run in --out")
-        self.add_argument("--device", choices=["cpu", "reference"], default="cpu", help="default: %(default)s")
-        self.add_argument("--threads", type=positive, help="CPU threads (default: all cores)")
+        self.add_argument("--precision", choices=PRECISIONS, help="of products and attention (default: f32)")
+        add_machine_options(self)
 
 
 def given(options, names):

@@ -112,6 +112,9 @@ class TrainingRun:
                 raise Diverged(error.step, f"{error} {MOST_SKIPPED} steps in a row were not taken.") from None
             progress.say(f"{error} This step is left out.")
             return error.record
+        if "skipped" in record:
+            scale = f"{record['loss_scale']:,.0f}"
+            progress.say(f"Step {step + 1} is left out: a gradient overflows with the loss times {scale}. Now half that.")
         reached["skipped_in_a_row"] = 0
         return record
 

@@ -4,6 +4,7 @@ from dataclasses import MISSING, dataclass, fields
 
 import numpy as np
 
+import euler_ir as ei
 from euler_ir import optim
 from models.architectures import PRESETS
 from models.language_model import OPTIMIZERS
@@ -28,8 +29,10 @@ PRESET_SETTINGS = {
 LARGEST = float(np.finfo(np.float32).max)
 """What a step computes with is f32: what is larger is infinity there."""
 
-CHANGEABLE = ("steps", "patience", "keep", "on_nonfinite")
-"""Settings that may differ when a run is continued: they decide how long it goes on, not what a step computes."""
+PRECISIONS = ("f32", "bf16", "f16")
+
+CHANGEABLE = ("steps", "patience", "keep", "on_nonfinite", "precision")
+"""Settings that may differ when a run is continued: they decide how long it goes on, or how exactly a step computes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +43,8 @@ class Settings:
     `batch_size * accumulate` windows of `context` tokens. After `patience` validations in a row without a new best
     the run ends; 0 lets it go on. `keep` is how many checkpoints are kept by their step, beside latest and best.
     `on_nonfinite` is 'stop', or 'skip' to leave out steps whose loss or gradient is not finite. `memory_budget` bounds
-    the bytes of a step's graphs, for which they compute values again; 0 does not.
+    the bytes of a step's graphs, for which they compute values again; 0 does not. `precision` is the type in which a
+    step computes products and attention, one of PRECISIONS; f16 needs the loss to be scaled, which a step does itself.
     """
 
     steps: int = 1500
@@ -60,6 +64,7 @@ class Settings:
     patience: int = 0
     keep: int = 0
     on_nonfinite: str = "stop"
+    precision: str = "f32"
     memory_budget: int = 0
     seed: int = 0
 
@@ -76,6 +81,7 @@ class Settings:
             if not 0 <= getattr(self, name) <= LARGEST:
                 raise ValueError(f"{name} must be at least 0 and below {LARGEST:.1e}, not {getattr(self, name)}.")
         choices = {"schedule": optim.SCHEDULES, "optimizer": OPTIMIZERS, "on_nonfinite": ("stop", "skip")}
+        choices["precision"] = PRECISIONS
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"There is no {name} {getattr(self, name)!r}. Choose one of {', '.join(known)}.")
@@ -120,7 +126,13 @@ class Settings:
     def optimizer_options(self):
         """What `train_graph` and `accumulation_graphs` take beside the sizes."""
         names = ("optimizer", "betas", "weight_decay", "max_norm")
-        return {name: getattr(self, name) for name in names}
+        scaling = {"loss_scale": optim.LossScale()} if self.precision == "f16" else {}
+        return {name: getattr(self, name) for name in names} | scaling
+
+    def passes(self, backend):
+        """The passes with which graphs are compiled for `backend` in this precision."""
+        own = ei.pipeline_of(backend)
+        return own if self.precision == "f32" else f"mixed-precision{{compute={self.precision}}},{own}"
 
     def learning_rate_of(self, step):
         """The learning rate of `step`, counted from 0: a pure function of it."""

@@ -40,7 +40,8 @@ class Task:
         if self._compiled is None:
             budget = self.settings.memory_budget or None
             options = {"backend": self.backend, "threads": self.threads, "memory_budget": budget}
-            self._compiled = [ei.compile(graph, **options) for graph in self.graphs()]
+            passes = self.settings.passes(self.backend)
+            self._compiled = [ei.compile(graph, passes=passes, **options) for graph in self.graphs()]
         return self._compiled
 
     def needs(self):

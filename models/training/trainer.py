@@ -37,7 +37,9 @@ class Trainer:
     def step(self, step):
         """Take optimiser step `step`, from 0, and return its record for the log.
 
-        Raises Diverged when loss or gradient are not finite; `state` is then what it was before the step.
+        Raises Diverged when loss or gradient are not finite; `state` is then what it was before the step. Where it may
+        be only that a gradient was scaled out of the range of f16, the record says `skipped` instead, and the next step
+        has half the scale.
         """
         settings, inputs = self.settings, self.task.inputs
         started = time.perf_counter()
@@ -60,11 +62,14 @@ class Trainer:
             "seconds": time.perf_counter() - started,
             **{name: float(number) for name, number in outputs.items() if name not in _NAMED},
         }
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            # JSON has no NaN.
-            record = {name: number if math.isfinite(number) else None for name, number in record.items()}
-            raise Diverged(step + 1, f"Step {step + 1}: {self._blame(loss)}", record | {"skipped": True})
-        return record
+        if math.isfinite(loss) and math.isfinite(norm):
+            return record
+        # JSON has no NaN.
+        record = {name: number if math.isfinite(number) else None for name, number in record.items()}
+        record["skipped"] = True
+        if math.isfinite(loss) and outputs.get("loss_scale", 1) > 1:
+            return record
+        raise Diverged(step + 1, f"Step {step + 1}: {self._blame(loss)}", record)
 
     def validate(self, step):
         """What the task's `validate` finds after `step` steps. Raises Diverged when a number of it is not finite."""
