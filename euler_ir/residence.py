@@ -21,11 +21,12 @@ class Residence(Protocol):
 class Kept:
     """An array of a State. It never moves on the host; while it is ``away`` nobody may write it there."""
 
-    __slots__ = ("__weakref__", "array", "away")
+    __slots__ = ("__weakref__", "_is_writeable", "array", "away")
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
         self.away: Residence | None = None
+        self._is_writeable = True
 
     def at_home(self) -> np.ndarray:
         """The array with its newest elements. From now on the host owns it."""
@@ -41,10 +42,11 @@ class Kept:
 
     def leave_for(self, residence: Residence) -> None:
         """The newest elements are with ``residence`` from now on."""
+        self._is_writeable = self.array.flags.writeable
         self.array.flags.writeable = False
         self.away = residence
 
     def return_home(self) -> None:
         """The newest elements are on the host from now on."""
-        self.array.flags.writeable = True
+        self.array.flags.writeable = self._is_writeable
         self.away = None

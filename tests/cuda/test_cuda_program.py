@@ -190,6 +190,12 @@ def test_what_does_not_fit_is_said_before_anything_runs(large):
     for part in ("'large' needs", "MiB on cuda-emulator, which has 97.66 KiB free of 97.66 KiB", "arena", "%matmul"):
         assert part in text
     assert "memory_budget" in text
+    device = EmulatedDevice(memory_bytes=40 << 20)
+    other = device.allocate(20 << 20)
+    with pytest.raises(ei.LoweringError, match="20.00 MiB free of 40.00 MiB"):
+        on_device(large, device)
+    device.free(other)
+    on_device(large, device)
 
 
 def test_a_state_that_does_not_fit_is_said_by_name(large):
@@ -265,6 +271,8 @@ def test_an_interrupted_call_leaves_all_or_nothing(summing, monkeypatch):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(emulated._Stream, name, interrupt)
             run(state, x=np.ones(4, np.float32))
+        runtime = run.program.runtime
+        assert not runtime.compute.queue and not runtime.uploads.queue
         np.testing.assert_array_equal(state["total"], np.full(4, total))
 
 

@@ -133,6 +133,21 @@ def test_a_write_is_never_lost(training, device):
     state["w"] = state["w"] * 2
     train(state, x=ONE)
     assert state["w"].tolist() == [11, 11, 11] and state["count"] == 5
+    state["w"].flags.writeable = False  # as its owner wants it
+    train(state, x=ONE)
+    assert state["w"].tolist() == [12, 12, 12] and not state["w"].flags.writeable
+
+
+def test_a_call_works_on_what_was_there_when_it_began(reading, device):
+    read, state = on_device(reading, device), ei.initial_state(reading)
+    outputs = []
+    for value in range(3):
+        state["w"][:] = value
+        outputs.append(read(state))
+        state["w"][:] = 7
+        outputs.append(read(state))
+        state["w"] = 9 * ONE
+    assert [each["y"][0] for each in outputs] == [0, 14, 2, 14, 4, 14]
 
 
 def test_a_whole_array_that_is_overwritten_is_not_fetched(training, monkeypatch):
@@ -142,7 +157,7 @@ def test_a_whole_array_that_is_overwritten_is_not_fetched(training, monkeypatch)
     state["w"] = ONE
     with pytest.raises(ei.ExecutionError, match="cannot take"):
         state["w"] = np.ones(4, np.float32)
-    assert "w" in state and len(state) == 2 and list(state) == ["w", "count"] and "20 bytes" in repr(state)
+    assert "count" in state and "c" not in state and len(state) == 2 and list(state) == ["w", "count"] and "20 bytes" in repr(state)
     state.add(training)
     state.view()
     assert transfers.since() == (0, 0)
@@ -203,9 +218,10 @@ def test_a_forked_child_has_the_state_and_no_device(training, reading, device):
             status = status or (0 if "forked" in error.message else 3)
         state["w"][0] = 7
         os._exit(status)
+    state["w"][:] = 5  # which the call before the fork does not see
     assert os.waitpid(child, 0)[1] == 0
     train(state, x=ONE)
-    np.testing.assert_array_equal(state["w"], 4 * ONE)
+    np.testing.assert_array_equal(state["w"], 6 * ONE)
 
 
 def test_a_state_that_is_gone_leaves_the_device(training):

@@ -76,8 +76,6 @@ class Binding:
             uploads.record(slot.arrived)
             for kept, resident in taken:
                 resident.take(kept)
-            if taken:
-                compute.synchronize()  # the host may write its arrays as soon as it owns them again
             for resident in self._updated:
                 resident.is_newer = True
             compute.wait(slot.arrived)

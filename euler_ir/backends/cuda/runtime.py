@@ -107,6 +107,8 @@ class Runtime:
 
     def before_fork(self) -> None:
         self._lock.acquire()
+        if self.in_flight and self._process == os.getpid():
+            self.device.synchronize()
         for kept, resident in list(self._residents.items()):
             resident.bring_home(kept)
 
@@ -137,9 +139,10 @@ class Resident:
         self._runtime = runtime
 
     def take(self, kept: Kept) -> None:
-        """Become the owner of ``kept``, which the host owns. Its array is read when the queue gets there."""
+        """Become the owner of ``kept``, which the host owns. Its array is read when the queue gets there: a call that
+        uses it must follow, for whose end `give_back` waits.
+        """
         self._runtime.compute.upload(self.address, kept.array)
-        self.is_newer = False
         kept.leave_for(self)
 
     def give_back(self, kept: Kept, is_read: bool) -> None:
