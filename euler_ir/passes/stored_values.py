@@ -19,6 +19,8 @@ from euler_ir.passes.views import MatrixView
 if TYPE_CHECKING:
     from euler_ir.passes.fuse import Fuse
 
+MAX_SPREAD_WORK = 8
+"""Work that is repeated for a value that is much smaller than what reads it, such as a number for all elements."""
 MAX_PROLOGUE_WORK = 4
 """Work that a product repeats for every thread, and whenever it packs an operand again."""
 
@@ -47,6 +49,7 @@ class _Choice:
         self.home = grouping.home
         self.stored = grouping.stored
         self.movable: dict[Value, Group] = {}
+        self.spread: set[Value] = set()
         self.repeatable: dict[Value, Repetition] = {}
 
     def run(self) -> None:
@@ -62,6 +65,9 @@ class _Choice:
                 for base in self.grouping.bases(op):
                     readers.setdefault(base, []).append((group, op))
         self._find_movable(readers)
+        for value, each in readers.items():
+            if max(math.prod(reader.frame) for reader, _ in each) > 8 * value.size:
+                self.spread.add(value)
         for group in self.grouping.groups:
             for op in group.ops if group.kind in ("pointwise", "reduction") else ():
                 if op.result in self.stored:
@@ -118,8 +124,9 @@ class _Choice:
                     brought[base] = None  # what moves reads this instead of being stored itself
                 tensors[base] = None
         read = sum(tensor.size for tensor in tensors)
-        if work > self.limits.max_repeated_work:
-            return Refusal("costly", (work, self.limits.max_repeated_work))
+        most = min(self.limits.max_repeated_work, MAX_SPREAD_WORK if op.result in self.spread else math.inf)
+        if work > most:
+            return Refusal("costly", (work, most))
         if count > self.limits.max_repeated:
             return Refusal("long", (count, self.limits.max_repeated))
         if read * 4 > op.result.size * 5:

@@ -114,7 +114,7 @@ class TrainingRun:
             return error.record
         if "skipped" in record:
             scale = f"{record['loss_scale']:,.0f}"
-            progress.say(f"Step {step + 1} is left out: a gradient overflows with the loss times {scale}. Now half that.")
+            progress.say(f"Step {step + 1} is left out: a gradient overflows at a loss scale of {scale}. Now half.")
         reached["skipped_in_a_row"] = 0
         return record
 

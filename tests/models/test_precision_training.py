@@ -141,7 +141,7 @@ def test_steps_that_overflow_f16_are_left_out_and_said(tmp_path, text_file, monk
     run.train(1)
     kept = {name for name, array in run.trainer.state.items() if array.tobytes() == begun[name]}
     assert kept == begun.keys() - {"loss_scale.scale"}
-    said = "Step 1 is left out: a gradient overflows with the loss times 16,777,216. Now half that."
+    said = "Step 1 is left out: a gradient overflows at a loss scale of 16,777,216. Now half."
     assert said in capsys.readouterr().out
     resume_pretraining(tmp_path / "run", backend="reference").train()
     records = read_metrics(tmp_path / "run" / "metrics.jsonl")

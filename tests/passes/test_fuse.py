@@ -137,3 +137,19 @@ def test_what_a_product_reads_for_every_column_is_computed_once():
     *_, last = nests(build)
     (loop,) = (statement for statement in last.body if isinstance(statement, Loop))
     assert [statement.operation for statement in loop.body if isinstance(statement, Compute)] == ["multiply"]
+
+
+def test_dear_elements_are_made_again_where_that_is_allowed_but_numbers_for_all_elements_are_not():
+    """Two kernels use four exponentials in a row: of as many elements as they make, or of one number."""
+
+    def exponentials(shape):
+        with ei.Graph() as graph:
+            x, y = ei.input("x", (64, 96)), ei.input("y", shape)
+            for _ in range(4):
+                y = ei.exp(-y)
+            ei.output(rows=ei.sum(x + y, axes=1), columns=ei.sum(y + ei.zeros((64, 96)), axes=0))
+        fused = lower(graph, (Fuse(max_repeated_work=100),)).fused
+        return sum(op.name == "exp" for group in fused.groups for op in group.computed())
+
+    assert exponentials((64, 96)) == 2 * 4
+    assert exponentials(()) == 4
