@@ -46,6 +46,13 @@ def test_cuda_begins_with_the_calls_of_a_step():
         assert re.search(rf'extern "C" __global__ .*\b{kernel}\(', code)
 
 
+def test_pointers_of_a_kernel_are_said_to_be_tensors_of_the_model():
+    comments = " ".join(line.removeprefix("//").strip() for line in dump(attention_graph(), "cuda").splitlines())
+    assert re.search(r"attention\w* is launched first with query = %q, key = %k, value = %v, output = %y, ", comments)
+    (softmax,) = re.findall(r"(\w+) is launched first with b0 = %x, b1 = %z ", comments)
+    assert f"launch {softmax} <" in comments
+
+
 def test_what_units_share_is_printed_once():
     text = dump(attention_graph(), "cuda")
     assert text.count("struct alignas(2) bf16") == 1 and "// ---- target.cuh, as above ----" in text

@@ -7,6 +7,7 @@ change, and enqueues them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -87,6 +88,14 @@ class Launch:
     shared_bytes: int
     arguments: tuple[Argument, ...]
     origins: tuple[Origin, ...]
+
+    def pointers(self) -> Iterator[Pointer]:
+        """Those among the arguments, and in tables, in order."""
+        for argument in self.arguments:
+            if isinstance(argument, Table):
+                yield from argument.pointers
+            elif not isinstance(argument, Number):
+                yield argument
 
 
 @dataclass(frozen=True)

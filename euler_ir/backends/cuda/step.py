@@ -10,7 +10,6 @@ from types import MappingProxyType
 
 from euler_ir.backends.cuda.attention import attention_calls
 from euler_ir.backends.cuda.calls import (
-    Argument,
     BufferPointer,
     Calls,
     Copy,
@@ -21,7 +20,6 @@ from euler_ir.backends.cuda.calls import (
     Pointer,
     ScratchPointer,
     Source,
-    Table,
 )
 from euler_ir.backends.cuda.codegen import kernel_calls
 from euler_ir.backends.cuda.gemm import Product, ProductOptions, product_calls
@@ -112,29 +110,24 @@ def _with_code(calls: tuple[Call, ...], text: str | None) -> Iterator[Call]:
 
 def _line(call: Call, plan: Plan) -> str:
     if isinstance(call, Copy):
-        text = f"copy {_pointer(call.target, plan)} = {_pointer(call.source, plan)}, {call.nbytes} bytes"
+        text = f"copy {pointer_text(call.target, plan)} = {pointer_text(call.source, plan)}, {call.nbytes} bytes"
     elif isinstance(call, Fill):
-        return f"fill {_pointer(call.target, plan)} = {call.byte}, {call.nbytes} bytes"
+        return f"fill {pointer_text(call.target, plan)} = {call.byte}, {call.nbytes} bytes"
     elif isinstance(call, Launch):
         sizes = f"{call.blocks} x {call.threads}" + (f", {call.shared_bytes} shared" if call.shared_bytes else "")
-        text = f"launch {call.kernel} <{sizes}> ({', '.join(_argument(each, plan) for each in call.arguments)})"
+        pointers = ", ".join(pointer_text(each, plan) for each in call.pointers())
+        numbers = sum(isinstance(each, Number) for each in call.arguments)
+        text = f"launch {call.kernel} <{sizes}> ({pointers}{f'; {numbers} sizes and strides' if numbers else ''})"
     else:
-        pointers = ", ".join(dict.fromkeys(_pointer(each, plan) for each in call.pointers))
+        pointers = ", ".join(dict.fromkeys(pointer_text(each, plan) for each in call.pointers))
         text = f"product {call} ({pointers})"
         if call.declined is not None:
             text += f", then a kernel: {call.declined.why}"
     return f"{text}{_comment(call.origins)}"
 
 
-def _argument(argument: Argument, plan: Plan) -> str:
-    if isinstance(argument, Number):
-        return f"{argument.kind} {argument.value}"
-    if isinstance(argument, Table):
-        return f"[{', '.join(_pointer(each, plan) for each in argument.pointers)}]"
-    return _pointer(argument, plan)
-
-
-def _pointer(pointer: Pointer, plan: Plan) -> str:
+def pointer_text(pointer: Pointer, plan: Plan) -> str:
+    """What ``pointer`` points to, by its name in ``plan``."""
     if isinstance(pointer, FaultPointer):
         return f"fault {pointer.number}"
     name = "scratch" if isinstance(pointer, ScratchPointer) else f"%{plan.buffers[pointer.number].name}"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from euler_ir.backends.cuda.calls import Source
+import re
+import textwrap
+
+from euler_ir.backends.cuda.calls import Launch, Source
 from euler_ir.backends.cuda.limits import ARCHITECTURE
 from euler_ir.backends.cuda.nvrtc import compile_cuda
 from euler_ir.backends.cuda.sass import disassemble
@@ -26,10 +29,11 @@ def cuda_text(plan: Plan, level: str, architecture: str = ARCHITECTURE) -> str:
     from euler_ir.backends.cuda.step import planned_calls
 
     calls = planned_calls(plan, architecture)
-    if level == "cuda":
-        comment = "".join(f"// {line}\n" for line in str(calls).splitlines())
-        return comment + "\n" + together([source.text for source in calls.sources])
-    return "\n".join(compiled_text(source, level, architecture) for source in calls.sources)
+    if level != "cuda":
+        return "\n".join(compiled_text(source, level, architecture) for source in calls.sources)
+    first = {launch.source.code: launch for launch in reversed(list(calls.launches()))}
+    units = [_with_names(first[source.code], plan) for source in calls.sources]
+    return "".join(f"// {line}\n" for line in str(calls).splitlines()) + "\n" + together(units)
 
 
 def compiled_text(source: Source, level: str, architecture: str) -> str:
@@ -41,3 +45,20 @@ def compiled_text(source: Source, level: str, architecture: str) -> str:
         return compiled.ptx
     kernels = disassemble(compiled.cubin)
     return "\n".join(f"// {name}, {architecture}\n{text}" for name, text in kernels.items())
+
+
+_POINTER = re.compile(r"EIR_VIEW\([^,]+, (\w+)\)|\*\s*(?:__restrict__ )?(\w+)(?=,|$)")
+
+
+def _with_names(launch: Launch, plan: Plan) -> str:
+    """The source of ``launch``, after a comment that says which tensor each pointer of the kernel is here."""
+    from euler_ir.backends.cuda.step import pointer_text
+
+    parameters = re.search(rf"\b{launch.kernel}\(([^;{{]*)\) \{{", launch.source.text)
+    names = ["".join(pair) for pair in _POINTER.findall(parameters[1].strip())]
+    tensors = [pointer_text(pointer, plan) for pointer in launch.pointers()]
+    said = ", ".join(f"{name} = {tensor}" for name, tensor in zip(names, tensors))
+    if len(names) != len(tensors):
+        said = f"a table of {len(tensors)} pointers"
+    lines = textwrap.wrap(f"{launch.kernel} is launched first with {said}", 116, subsequent_indent="    ")
+    return "".join(f"// {line}\n" for line in lines) + launch.source.text
