@@ -33,10 +33,11 @@ def lower_for_cuda(graph: Graph, passes: str | None = None) -> Stages:
 
 def step_calls(plan: Plan, architecture: str = ARCHITECTURE) -> list[StepCalls]:
     """The calls of each step of ``plan``, in order. Raises LoweringError for what has no code."""
+    from euler_ir.backends.cuda.gemm import ProductOptions
     from euler_ir.backends.cuda.step import calls_of
 
     found: list[StepCalls] = []
     for phase, steps in enumerate(plan.phases):
         for step in steps:
-            found.append(StepCalls(phase, len(found), step, calls_of(step, plan, architecture)))
+            found.append(StepCalls(phase, len(found), step, calls_of(step, plan, architecture, ProductOptions())))
     return found
