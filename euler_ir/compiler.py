@@ -305,7 +305,8 @@ def new_program(plan: Plan, backend: str, threads: int | None = None, tf32: bool
 
         return ReferenceProgram(plan)
     from euler_ir.backends.cuda.open_device import open_device
-    from euler_ir.backends.cuda.program import CudaProgram, product_options
+    from euler_ir.backends.cuda.product_choice import product_options
+    from euler_ir.backends.cuda.program import CudaProgram
 
     device = open_device(backend)
     return CudaProgram(plan, device, products=product_options(device, tf32))

@@ -233,7 +233,7 @@ def test_parts_of_a_sum_never_meet_in_the_type_of_the_result(monkeypatch):
             super().__init__(api, kind, *arguments, attributes=attributes)
 
     monkeypatch.setattr(cublaslt, "Handle", Recorded)
-    library = CublasLt(emulated.load(), 1 << 16)
+    library = CublasLt(Api(emulated.load()), 1 << 16)
     layout = Handle(library.api, "MatrixLayout", api.DataType.F32, 8, 8, 8)
     operation = Handle(library.api, "MatmulDesc", api.ComputeType.F32, api.DataType.F32)
     library.prepare("problem", operation, [(4096, layout)] * 4, (ctypes.c_float(1), ctypes.c_float(0)), 0)
@@ -242,7 +242,7 @@ def test_parts_of_a_sum_never_meet_in_the_type_of_the_result(monkeypatch):
 
 
 def test_heuristics_are_asked_once_for_each_problem_and_alignment(monkeypatch):
-    library, asked = CublasLt(emulated.load(), 1 << 16), []
+    library, asked = CublasLt(Api(emulated.load()), 1 << 16), []
     choose = library._choose
     monkeypatch.setattr(library, "_choose", lambda *given: asked.append(given[2]) or choose(*given))
     layout = Handle(library.api, "MatrixLayout", api.DataType.F32, 8, 8, 8)

@@ -10,7 +10,7 @@ import euler_ir as ei
 from euler_ir.backends.cuda.calls import BufferPointer, Launch
 from euler_ir.backends.cuda.emulator import cublaslt as emulated
 from euler_ir.backends.cuda.gemm import Product, ProductOptions, product_calls
-from euler_ir.backends.cuda.gemm.api import Epilogue
+from euler_ir.backends.cuda.gemm.api import Api, Epilogue
 from euler_ir.backends.cuda.gemm.calls import choose_epilogue
 from euler_ir.backends.cuda.gemm.cublaslt import CublasLt
 from euler_ir.backends.cuda.gemm.epilogues import Matched
@@ -200,7 +200,7 @@ def test_it_computes_what_numpy_says(build, dtype):
     for number, buffer in enumerate(plan.buffers):
         if number not in flat:
             flat[number] = aligned(np.full(buffer.type.size, np.nan, buffer.type.dtype.numpy))
-    library, workspace = CublasLt(emulated.load(), 1 << 16), aligned(np.zeros(1 << 16, np.uint8))
+    library, workspace = CublasLt(Api(emulated.load()), 1 << 16), aligned(np.zeros(1 << 16, np.uint8))
     (product,) = product_calls(step, plan, FUSED).calls
     assert isinstance(product, Product)
     addresses = [flat[pointer.number].ctypes.data + pointer.offset for pointer in product.pointers]
@@ -309,7 +309,7 @@ def test_an_epilogue_that_the_library_has_no_algorithm_for_is_a_kernel():
 
 
 def test_whether_the_library_has_an_algorithm_is_asked_without_memory():
-    library = CublasLt(emulated.load(), 1 << 16)
+    library = CublasLt(Api(emulated.load()), 1 << 16)
     plan, step = product_of(bias, bf16)
     (product,) = product_calls(step, plan).calls
     assert product.is_supported(library)

@@ -8,6 +8,7 @@ import pytest
 from euler_ir.backends.cuda.calls import BufferPointer, Fill
 from euler_ir.backends.cuda.emulator import cublaslt as emulated
 from euler_ir.backends.cuda.gemm import Product, ProductOptions, product_calls
+from euler_ir.backends.cuda.gemm.api import Api
 from euler_ir.backends.cuda.gemm.cublaslt import CublasLt
 from euler_ir.dtypes import bf16, f16, f32, f64
 from euler_ir.plan.plan import MatmulStep, Origin, PlannedView
@@ -19,7 +20,7 @@ ORIGIN = (Origin("matmul", ("matmul",), "", ()),)
 
 @pytest.fixture(scope="module")
 def library():
-    return CublasLt(emulated.load(), 1 << 20)
+    return CublasLt(Api(emulated.load()), 1 << 20)
 
 
 def aligned(nbytes, offset=0):

@@ -370,6 +370,12 @@ def test_gpt2_trains_as_the_interpreter_does_in_any_order_with_the_same_bits(gpt
     assert all(bits(each) == bits(found[0]) for each in found)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"contract": False}, {"sanitize": True, "order": 3}], ids=["plain", "sanitized"])
+def test_gpt2_trains_without_multiply_adds_and_without_races(gpt2, interpreted, options):
+    expect_interpreters(trained(on_device(gpt2, **options), gpt2), interpreted, gpt2)
+
+
 @pytest.mark.gpu
 def test_gpt2_trains_on_a_gpu(gpt2, interpreted):
     run = on_device(gpt2, new_device(None))

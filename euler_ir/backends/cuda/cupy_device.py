@@ -18,6 +18,7 @@ from euler_ir.backends.cuda import nvrtc
 from euler_ir.backends.cuda.calls import Source
 from euler_ir.backends.cuda.device import Device, Event, Graph, Module, Stream, check_launch
 from euler_ir.backends.cuda.gemm import cublaslt
+from euler_ir.backends.cuda.gemm.api import Api
 from euler_ir.errors import ExecutionError
 from euler_ir.threads import available_cores
 
@@ -40,8 +41,8 @@ class CupyDevice(Device):
 
     @functools.cached_property
     def cublaslt(self) -> cublaslt.CublasLt:
-        library = cublaslt.load(cuda.runtimeGetVersion() // 1000)
-        return self.do(cublaslt.CublasLt, library, cublaslt.workspace_bytes(self.architecture))
+        api = Api(cublaslt.load(cuda.runtimeGetVersion() // 1000), self.do)
+        return cublaslt.CublasLt(api, cublaslt.workspace_bytes(self.architecture))
 
     def memory(self) -> tuple[int, int]:
         return self.do(cuda.memGetInfo)

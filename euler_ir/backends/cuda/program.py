@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -13,19 +11,16 @@ import numpy as np
 from euler_ir.backends.base import Program, Run
 from euler_ir.backends.cuda.binding import Binding
 from euler_ir.backends.cuda.device import Device
-from euler_ir.backends.cuda.gemm import Product, ProductOptions
-from euler_ir.backends.cuda.gemm.gelu_choice import is_gelu_fused
+from euler_ir.backends.cuda.gemm import ProductOptions
 from euler_ir.backends.cuda.layout import Layout, aligned
 from euler_ir.backends.cuda.runtime import Runtime
 from euler_ir.backends.cuda.slot import Slot
 from euler_ir.backends.cuda.step import FAULT_BYTES, planned_calls
 from euler_ir.errors import LoweringError
 from euler_ir.plan.footprint import LARGEST_OWNERS, Footprint, Owner, footprint, owner_lines, readable
-from euler_ir.plan.plan import MatmulStep, Plan
+from euler_ir.plan.plan import Plan
 from euler_ir.residence import Kept
 
-_WARM, _TIMED = 2, 5
-"""Runs before those that are timed, and these: the first enqueues, the second captures."""
 SLOTS = 2
 """Calls on their way at once: while one runs, the inputs of the next are brought."""
 
@@ -34,7 +29,7 @@ class CudaProgram(Program):
     """``plan`` compiled and loaded, with its memory but for parameters and state, which all programs of a device share.
 
     ``code`` has CUDA C++ in place of what is generated for kernels (see `planned_calls`); for ``products`` see
-    `product_options`. Raises LoweringError for what has no code, and when the device has not got the memory.
+    `product_choice`. Raises LoweringError for what has no code, and when the device has not got the memory.
     """
 
     def __init__(
@@ -174,39 +169,6 @@ class CudaProgram(Program):
             details=details,
             hint="compile(graph, memory_budget=...) computes values again instead of keeping them",
         ) from None
-
-
-def product_options(device: Device, tf32: bool = False) -> ProductOptions:
-    """What is best for products on ``device``, as far as it was measured there; the emulator's times say nothing."""
-
-    def supports(product: Product) -> bool:
-        return product.is_supported(device.cublaslt)
-
-    if device.is_emulated:
-        return ProductOptions(tf32, supports)
-
-    def fuses_gelu(step: MatmulStep, plan: Plan) -> bool:
-        version = ".".join(map(str, device.cublaslt.api.version))
-        described = (device.model, device.architecture, version)
-        return is_gelu_fused(step, plan, described, functools.partial(_seconds, device))
-
-    return ProductOptions(tf32, supports, fuses_gelu)
-
-
-def _seconds(device: Device, plan: Plan, by_library: bool) -> float:
-    """The least time of a run of ``plan``, which has no inputs, with GELU by the library if it can, or not."""
-    options = replace(product_options(device), fuses_gelu=lambda step, plan: by_library)
-    program = CudaProgram(plan, device, products=options)
-    run, compute = program.bind_state({}), program.runtime.compute
-    times = []
-    for _ in range(_WARM + _TIMED):
-        begin, end = device.event(), device.event()
-        compute.record(begin)
-        run({})
-        compute.record(end)
-        end.synchronize()
-        times.append(end.seconds_since(begin))
-    return min(times[_WARM:])
 
 
 def _numbers(plan: Plan, place: str) -> list[int]:

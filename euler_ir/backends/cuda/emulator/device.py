@@ -21,14 +21,15 @@ from euler_ir.backends.cuda.calls import Source
 from euler_ir.backends.cuda.device import Device, Event, Graph, Module, Stream, check_launch
 from euler_ir.backends.cuda.emulator import build, cublaslt, memory
 from euler_ir.backends.cuda.emulator.module import Module as EmulatedModule
+from euler_ir.backends.cuda.gemm.api import Api
 from euler_ir.backends.cuda.gemm.cublaslt import CublasLt, workspace_bytes
 from euler_ir.backends.cuda.limits import limits_of
 from euler_ir.errors import ExecutionError
 
 
 class EmulatedDevice(Device):
-    """``order`` is that of a block's threads, ``seed`` draws that of streams, and it says when ``memory_bytes``
-    are used up. An error of work in a queue ends all work in all queues.
+    """``order`` is that of a block's threads, ``seed`` draws that of streams, and it says when ``memory_bytes`` are used
+    up. For ``contract`` and ``sanitize`` see `build`. An error of work in a queue ends all work in all queues.
     """
 
     is_emulated = True
@@ -40,11 +41,14 @@ class EmulatedDevice(Device):
         memory_bytes: int = 64 << 30,
         order: str | int = "ascending",
         seed: int = 0,
+        contract: bool = True,
+        sanitize: bool = False,
     ) -> None:
         self.name, self.model, self.architecture = name, "the emulator", architecture
         self.multiprocessors = 1
         self.most_shared_bytes = limits_of(architecture).shared_of_block
         self.order = order
+        self._options = {"contract": contract, "sanitize": sanitize}
         self._memory_bytes = memory_bytes
         self._random = random.Random(seed)
         self._lock = threading.RLock()
@@ -53,7 +57,7 @@ class EmulatedDevice(Device):
 
     @functools.cached_property
     def cublaslt(self) -> CublasLt:
-        return CublasLt(cublaslt.load(), workspace_bytes(self.architecture))
+        return CublasLt(Api(cublaslt.load()), workspace_bytes(self.architecture))
 
     def memory(self) -> tuple[int, int]:
         return self._memory_bytes - sum(self._sizes.values()), self._memory_bytes
@@ -77,7 +81,8 @@ class EmulatedDevice(Device):
 
     def load(self, sources: Iterable[Source]) -> list[Module]:
         sources = list(sources)
-        return [_Module(source, code) for source, code in zip(sources, build.load_many(sources), strict=True)]
+        codes = build.load_many(sources, **self._options)
+        return [_Module(source, code) for source, code in zip(sources, codes, strict=True)]
 
     def stream(self) -> Stream:
         with self._lock:

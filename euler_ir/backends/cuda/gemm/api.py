@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from enum import Enum, IntEnum, IntFlag
 
@@ -130,9 +130,10 @@ _PARAMETERS = {
 
 
 class Api:
-    """The functions of a ``library`` that has cuBLASLt's C interface."""
+    """The functions of a ``library`` that has cuBLASLt's C interface. ``do(function, *arguments)`` calls one."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library: ctypes.CDLL, do: Callable[..., int] = lambda f, *given: f(*given)) -> None:
+        self._do = do
         self._functions = {name: getattr(library, f"cublasLt{name}") for name in _PARAMETERS}
         for name, function in self._functions.items():
             function.argtypes, function.restype = _PARAMETERS[name], c_int
@@ -145,7 +146,7 @@ class Api:
 
     def call(self, name: str, *arguments) -> None:
         """Raises LoweringError with the library's status when that is not success."""
-        status = self._functions[name](*arguments)
+        status = self._do(self._functions[name], *arguments)
         if status:
             raise LoweringError(f"cuBLASLt: {name} gives {self.status_name(status)}")
 

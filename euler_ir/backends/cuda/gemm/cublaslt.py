@@ -74,13 +74,13 @@ class Prepared:
 
 
 class CublasLt:
-    """``library``, NVIDIA's or the emulator's, on the device that is current.
+    """The library of ``api``, NVIDIA's or the emulator's, on the device that is current when it calls its functions.
 
     ``workspace_bytes`` is the size of the memory that products are enqueued with.
     """
 
-    def __init__(self, library: ctypes.CDLL, workspace_bytes: int) -> None:
-        self.api = Api(library)
+    def __init__(self, api: Api, workspace_bytes: int) -> None:
+        self.api = api
         self.workspace_bytes = workspace_bytes
         self._handle = c_void_p()
         # Never destroyed: when the process ends, the device may be gone before this object.
