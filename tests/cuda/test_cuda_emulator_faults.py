@@ -304,6 +304,33 @@ def test_arguments_that_are_not_the_kernels(arguments, message):
         build.load(INCREMENT).launch("nothing", 1, 1, 0, arguments)
 
 
+@pytest.mark.parametrize(
+    ("number", "value", "takes"),
+    [
+        (0, 1.5, "an integer of 4 bytes"),
+        (0, 2**31, "an integer of 4 bytes"),
+        (1, -1, "an integer without sign of 8 bytes"),
+        (1, np.zeros(3), "an integer without sign of 8 bytes"),
+        (2, "1", "a floating-point number of 4 bytes"),
+        (3, 0, "a pointer of 8 bytes"),
+        (4, 1, "a value of 2 bytes"),
+    ],
+)
+def test_numbers_that_a_parameter_cannot_hold(number, value, takes):
+    source = """
+    extern "C" __global__ void stores(int i, unsigned long long u, float f, double* x, eir::bf16 half) {
+        x[0] = i, x[1] = u, x[2] = f, x[3] = to_float(half);
+    }
+    """
+    x = np.zeros(4)
+    arguments = [-(2**31), 2**63 + 1, 3, x, b"\x80\x3f"]
+    launch(source, "stores", 1, 1, *arguments)
+    assert x.tolist() == [-(2.0**31), 2.0**63, 3, 1]
+    arguments[number] = value
+    with pytest.raises(ExecutionError, match=rf"argument {number} is .*{re.escape(repr(value))}, and the kernel takes {takes}"):
+        launch(source, "stores", 1, 1, *arguments)
+
+
 def test_names_and_orders_that_are_not_there():
     module = build.load(INCREMENT)
     with pytest.raises(ExecutionError, match="has no kernel incremnt\n.*\n.*did you mean increment"):

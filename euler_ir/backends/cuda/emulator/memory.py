@@ -42,6 +42,11 @@ def describe(address: int) -> str:
     return text.value.decode() or "it lies in no allocation"
 
 
+def is_allocated(address: int) -> bool:
+    """Whether ``address`` points into an allocation that is not freed, or to its end."""
+    return runtime().cuda_emulator_bytes_at(address) >= 0
+
+
 def check_range(address: int, nbytes: int) -> None:
     """Raises ExecutionError unless ``nbytes`` bytes at ``address`` lie in one allocation."""
     available = runtime().cuda_emulator_bytes_at(address)

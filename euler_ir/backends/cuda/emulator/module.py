@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
+import numpy as np
+
 from euler_ir.backends.cuda.emulator import memory, toolchain
+from euler_ir.backends.cuda.emulator.arguments import Parameter, check_arguments, check_count, copies_of, packed
 from euler_ir.backends.cuda.emulator.toolchain import runtime
 from euler_ir.backends.cuda.limits import THREADS_OF_BLOCK, limits_of
 from euler_ir.errors import ExecutionError, did_you_mean
@@ -27,7 +30,7 @@ class _Kernel(ctypes.Structure):
         ("call", ctypes.c_void_p),
         ("arguments", ctypes.c_int),
         ("sizes", ctypes.POINTER(ctypes.c_uint)),
-        ("are_pointers", ctypes.POINTER(ctypes.c_bool)),
+        ("kinds", ctypes.c_char_p),
         ("shared_variable", ctypes.c_void_p),
         ("reports_accesses", ctypes.c_bool),
     ]
@@ -110,9 +113,8 @@ class Module:
             raise ExecutionError(
                 f"kernel {kernel}: {shared_bytes} bytes of dynamic shared memory; a block of {architecture} has {limit}"
             )
-        _check_arguments(kernel, entry, arguments)
-        # Copies of the launch's own, at addresses that suit any type.
-        copies = [ctypes.create_string_buffer(bytes(argument), max(len(argument), 16)) for argument in arguments]
+        check_arguments(kernel, _parameters(entry), arguments)
+        copies = copies_of(arguments)
         pointers = (ctypes.c_void_p * len(copies))(*(ctypes.addressof(copy) for copy in copies))
         launch = _Launch(
             ctypes.pointer(entry), pointers, grid, block, shared_bytes, limit, *_order(order), block_seconds
@@ -124,6 +126,33 @@ class Module:
         ):
             first, *details = message.value.decode(errors="replace").split("\n")
             raise ExecutionError(first, details=(*self._lines(place), *details))
+
+    def run(
+        self, kernel: str, blocks: Extent, threads: Extent, *arguments: object, shared_bytes: int = 0, **options
+    ) -> None:
+        """As `launch`, with arrays of numpy where the kernel takes pointers, and numbers where it takes numbers.
+
+        An array is copied to memory of its own before, and back after. None is a null pointer; a value of any other type
+        is given as bytes. ``options`` are those of `launch`. Raises ExecutionError as `launch` does, and for a number that
+        the parameter's type cannot hold.
+        """
+        parameters = _parameters(self._entry(kernel))
+        check_count(kernel, parameters, arguments)
+        addresses: dict[int, int] = {}
+        try:
+            values = []
+            for number, (parameter, value) in enumerate(zip(parameters, arguments, strict=True)):
+                if isinstance(value, np.ndarray) and parameter.kind == "p":
+                    addresses[number] = memory.from_array(value, f"argument {number}")
+                    values.append(addresses[number].to_bytes(8, "little"))
+                else:
+                    values.append(packed(kernel, number, parameter, value))
+            self.launch(kernel, blocks, threads, shared_bytes, values, **options)
+            for number, address in addresses.items():
+                memory.download(address, arguments[number])
+        finally:
+            for address in addresses.values():
+                memory.free(address)
 
     def _lines(self, place: _FaultPlace) -> list[str]:
         """The lines of the source that a fault is on, innermost first, for people; then those of a race's other side."""
@@ -154,6 +183,10 @@ class Module:
         return self._kernels[kernel]
 
 
+def _parameters(entry: _Kernel) -> list[Parameter]:
+    return [Parameter(entry.sizes[number], entry.kinds.decode()[number]) for number in range(entry.arguments)]
+
+
 def _extent(kernel: str, what: str, extent: Extent, most: tuple[int, ...]) -> ctypes.Array:
     along = (extent,) if isinstance(extent, int) else tuple(extent)
     along += (1,) * (3 - len(along))
@@ -170,23 +203,3 @@ def _order(order: str | int) -> tuple[int, int]:
             raise ExecutionError(f"no order {order!r}", hint="'ascending', 'descending', or the seed of a random one")
         return _ORDERS[order], 0
     return _RANDOM, order
-
-
-def _check_arguments(kernel: str, entry: _Kernel, arguments: Sequence[bytes]) -> None:
-    """They are what the kernel's signature says."""
-    if len(arguments) != entry.arguments:
-        raise ExecutionError(f"kernel {kernel} takes {entry.arguments} arguments and was given {len(arguments)}")
-    for number, argument in enumerate(arguments):
-        if len(argument) != entry.sizes[number]:
-            raise ExecutionError(
-                f"kernel {kernel}: argument {number} has {len(argument)} bytes; its type has {entry.sizes[number]}"
-            )
-        if entry.are_pointers[number]:
-            _check_pointer(kernel, number, int.from_bytes(argument, "little"))
-
-
-def _check_pointer(kernel: str, number: int, address: int) -> None:
-    if address and runtime().cuda_emulator_bytes_at(address) < 0:
-        raise ExecutionError(
-            f"kernel {kernel}: argument {number} points to no allocation", details=(memory.describe(address),)
-        )

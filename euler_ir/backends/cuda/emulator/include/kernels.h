@@ -1,16 +1,19 @@
 // From a function that is __global__ to an entry of the table that the launcher reads.
 #pragma once
 
+#include <type_traits>
+
 #include "language.h"
 
 namespace cuda_emulator {
 
 template <typename T>
-constexpr bool is_pointer = false;
-template <typename T>
-constexpr bool is_pointer<T*> = true;
-template <typename T>
-constexpr bool is_pointer<T* const> = true;
+constexpr char kind_of() {
+    if (std::is_pointer_v<T>) return 'p';
+    if (std::is_floating_point_v<T>) return 'f';
+    if (!std::is_integral_v<T>) return 'o';
+    return std::is_signed_v<T> ? 'i' : 'u';
+}
 
 template <int... numbers>
 struct Numbers {};
@@ -19,7 +22,7 @@ template <typename... Arguments>
 struct Signature {
     static constexpr int count = sizeof...(Arguments);
     static constexpr unsigned sizes[] = {sizeof(Arguments)..., 0};
-    static constexpr bool are_pointers[] = {is_pointer<Arguments>..., false};
+    static constexpr char kinds[] = {kind_of<Arguments>()..., 0};
 
     // The arguments are the launcher's, and no access of the kernel.
     template <void (*kernel)(Arguments...), int... number>
@@ -58,5 +61,5 @@ Signature<Arguments...> signature_of(void (*)(Arguments...));
         name, decltype(cuda_emulator::signature_of(__VA_ARGS__))::template call<__VA_ARGS__>,                \
             decltype(cuda_emulator::signature_of(__VA_ARGS__))::count,                                      \
             decltype(cuda_emulator::signature_of(__VA_ARGS__))::sizes,                                      \
-            decltype(cuda_emulator::signature_of(__VA_ARGS__))::are_pointers, shared_variable, reports_accesses \
+            decltype(cuda_emulator::signature_of(__VA_ARGS__))::kinds, shared_variable, reports_accesses \
     }

@@ -108,15 +108,13 @@ void check_landed(const void* shared, int line);
 
 // -- kernels ---------------------------------------------------------------------------------------------------------
 
-constexpr int MOST_ARGUMENTS = 256;
-
 // A kernel as the launcher sees it. A table of them ends with a name of null.
 struct Kernel {
     const char* name;
     void (*call)(void* const* arguments);
     int arguments;
     const unsigned* sizes;
-    const bool* are_pointers;
+    const char* kinds;  // 'p': a pointer, 'i': an integer, 'u': one without sign, 'f': a floating-point number, 'o': other
     void* (*shared_variable)();  // one of the variables that the unit declares as __shared__
     bool reports_accesses;       // its loads and stores call the runtime
 };
