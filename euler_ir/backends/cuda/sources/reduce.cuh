@@ -51,17 +51,18 @@ template <int lanes> __device__ __forceinline__ unsigned team_mask() {
 // Until all of the team are here, and see what the others have stored.
 template <int lanes> __device__ __forceinline__ void wait_for_team() { __syncwarp(team_mask<lanes>()); }
 
+// What the machine shuffles has 32 or 64 bits.
+template <class T> struct Shuffled { using type = T; };
+template <> struct Shuffled<bool> { using type = int; };
+template <> struct Shuffled<signed char> { using type = int; };
+template <> struct Shuffled<unsigned char> { using type = int; };
+
 template <class T> __device__ __forceinline__ T shuffle_xor(unsigned mask, T value, int offset) {
-    return __shfl_xor_sync(mask, value, offset);
+    return T(__shfl_xor_sync(mask, typename Shuffled<T>::type(value), offset));
 }
-template <> __device__ __forceinline__ bool shuffle_xor(unsigned mask, bool value, int offset) {
-    return __shfl_xor_sync(mask, int(value), offset) != 0;
-}
-template <> __device__ __forceinline__ signed char shuffle_xor(unsigned mask, signed char value, int offset) {
-    return (signed char)(__shfl_xor_sync(mask, int(value), offset));
-}
-template <> __device__ __forceinline__ unsigned char shuffle_xor(unsigned mask, unsigned char value, int offset) {
-    return (unsigned char)(__shfl_xor_sync(mask, int(value), offset));
+
+template <class T> __device__ __forceinline__ T shuffle_up(T value, int offset) {
+    return T(__shfl_up_sync(0xffffffffu, typename Shuffled<T>::type(value), offset));
 }
 
 // `value` of `lanes` neighbours combined, for each of them.
@@ -99,6 +100,35 @@ __device__ __forceinline__ T over_warps(const unsigned char* shared, Combine com
 #pragma unroll
         for (int warp = 0; warp < half; ++warp) parts[warp] = combine(parts[warp], parts[warp + half]);
     return parts[0];
+}
+
+// The sum of the values of the threads `before` this one, and of `all` of the block.
+template <class T> struct Prefix {
+    T before, all;
+};
+
+// `shared` has room for a number of each warp; the call after the next one may use it again.
+template <int warps, class T>
+__device__ __forceinline__ Prefix<T> before_in_block(unsigned char* shared, T value) {
+    const Adding combine;
+    const int lane = threadIdx.x % 32, own_warp = threadIdx.x / 32;
+    T sum = value;
+#pragma unroll
+    for (int offset = 1; offset < 32; offset *= 2) {
+        T others = shuffle_up(sum, offset);
+        if (lane >= offset) sum = combine(others, sum);
+    }
+    T* parts = reinterpret_cast<T*>(shared);
+    if (lane == 31) parts[own_warp] = sum;
+    __syncthreads();
+    T before = T(0), all = T(0);
+#pragma unroll
+    for (int warp = 0; warp < warps; ++warp) {
+        if (warp == own_warp) before = all;
+        all = combine(all, parts[warp]);
+    }
+    T of_lanes = shuffle_up(sum, 1);
+    return {lane > 0 ? combine(before, of_lanes) : before, all};
 }
 
 }  // namespace eir

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from euler_ir.backends.cuda.codegen.mappings import columns, pointwise, points, rows, scatter, transposed
+from euler_ir.backends.cuda.codegen.mappings import columns, pointwise, points, rows, scans, scatter, transposed
 from euler_ir.backends.cuda.codegen.stage import Mapped, Spot
 from euler_ir.index import Axis
 from euler_ir.loops.kernel import Nest
 
-MAPPINGS = (transposed, pointwise, scatter, rows, columns, points)
+MAPPINGS = (transposed, pointwise, scatter, rows, scans, columns, points)
 """The first that suits a nest takes it; the last one suits all."""
 
 
