@@ -27,16 +27,23 @@ _LABELS = {
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Trace one element of a parameter, state, input, output or any %value in memory: where it lies, and every loop "
-        "and call of a step that touches it, at which indices, on which thread, in which vector lane or register tile."
+        "and call of a step that touches it, at which indices, on which thread, in which vector lane or register tile; "
+        "of a GPU, in which block, warp and thread."
     )
     parser.add_argument("element", metavar="NAME[I,J]", help="such as 'h.0.attn.c_attn.weight[3,1024]', in quotes")
     add_target(parser)
+    parser.add_argument(
+        "--backend", choices=("cpu", "cuda"), default="cpu", help="whose program; cuda needs no GPU (default: %(default)s)"
+    )
     add_threads(parser)
     parser.add_argument("--live", action="store_true", help="compile, begin the state, and give the address in memory")
     add_json(parser)
+    parser.set_defaults(refuse=parser.error)
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.live and options.backend != "cpu":
+        options.refuse("--live goes with the backend cpu")
     graph = load_graph(options.target)
     if options.live:
         from euler_ir.compiler import compile
@@ -45,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         executable = compile(graph, threads=options.threads)
         found = where(executable, options.element, initial_state(graph))
     else:
-        found = where(graph, options.element, threads=options.threads)
+        found = where(graph, options.element, threads=options.threads, backend=options.backend)
     if options.json:
         print_json(found.record())
         return 0
@@ -118,6 +125,9 @@ def _point(point: dict, touch: Touch) -> list[str]:
     where = f"      {at}: " if touch.count > 1 else "    "
     if "library" in point:
         return [f"{where}inside of {point['library']}"]
+    if "block" in point:
+        which = ("kernel", "block", "warp", "lane", "element")
+        return [where + ", ".join(f"{name} {point[name]}" for name in which)]
     if "places" in point:
         return [f"{where}{_place(place)}" for place in point["places"]]
     words = [f"thread {' and '.join(map(str, point['threads']))}"]

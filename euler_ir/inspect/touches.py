@@ -1,6 +1,6 @@
 """What touches an element in a step: the accesses of the plan's loop nests and calls, solved for the element.
 
-Threads and lanes are asked of the backend that cuts the work.
+Threads and lanes are asked of the machine that the work is cut for.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from euler_ir.compiler import Stages
 from euler_ir.errors import Location
@@ -23,16 +23,34 @@ from euler_ir.passes.groups import Group
 from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MadeOperand, MatmulStep, PlannedView, Step
 from euler_ir.plan.work import work_of
 
-if TYPE_CHECKING:
-    from euler_ir.backends.cpu.placement import Placement
-
 SAMPLE = 4
 """Points of an access that are listed."""
 LOOKED_AT = 256
 """Points of an access whose threads are looked at; all, where there are no more."""
 
 Steps = Callable[[dict], tuple[set[int], dict]]
-"""Of a point: the threads that come to it, and what else there is to say about it."""
+"""Of a point: the worker threads that come to it, and what else there is to say about it."""
+
+
+class Machine(Protocol):
+    """What the work of a plan is cut for, by ``threads`` workers: says of each part of a step who does which point."""
+
+    threads: int
+
+    def in_kernel(self, step: KernelStep, nest: int) -> Steps:
+        """Of points of nest number ``nest`` and of loops in it."""
+
+    def in_product(self, step: MatmulStep, side: str) -> Steps:
+        """Of elements of the 'left' or 'right' operand or of the 'result': points of row, column, inner and b0, b1."""
+
+    def in_epilogue(self, step: MatmulStep) -> Steps:
+        """Of points of the nest after a product."""
+
+    def in_attention(self, step: AttentionStep, rows: Axis, is_key: bool) -> Steps:
+        """Of elements of a matrix whose ``rows`` are keys or queries."""
+
+    def in_copy(self, step: CopyStep, byte: int) -> Steps:
+        """Of the element that has ``byte``."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +105,10 @@ class Touch:
 
 
 class Trace:
-    """Finds the touches of ``element`` in the plan of ``stages``, whose work is shared as ``placement`` says."""
+    """Finds the touches of ``element`` in the plan of ``stages``, whose work is cut for ``machine``."""
 
-    def __init__(self, stages: Stages, element: Element, placement: Placement) -> None:
-        self.plan, self.element, self.placement = stages.plan, element, placement
+    def __init__(self, stages: Stages, element: Element, machine: Machine) -> None:
+        self.plan, self.element, self.machine = stages.plan, element, machine
         self.kept = {n for n, buffer in enumerate(self.plan.buffers) if buffer.place in ("parameter", "state")}
         self.groups: dict[tuple[int, int | None], list[Group]] = {}
         for group, place in self.plan.decisions.places.items():
@@ -111,7 +129,7 @@ class Trace:
                 role = f"nest {number} of " if len(step.kernel.nests) > 1 else ""
                 role += f"kernel @{step.kernel.name}"
                 common = self._common(phase, position, step, self.groups[position, number], number)
-                yield from self._nest(common, role, nest, arguments, self._in_kernel(step, number))
+                yield from self._nest(common, role, nest, arguments, self.machine.in_kernel(step, number))
         elif isinstance(step, MatmulStep):
             groups = self.groups[position, None]
             call = self._common(phase, position, step, [group for group in groups if group.call is not None])
@@ -177,7 +195,7 @@ class Trace:
             own, details = steps(point)
             threads |= own
             if number in listed:
-                at = {_said(axis): position for axis, position in point.items()}
+                at = {said(axis): position for axis, position in point.items()}
                 points.append({"at": at, "threads": sorted(own), **details})
         yield Touch(
             **common,
@@ -185,31 +203,14 @@ class Trace:
             role=role,
             access=access,
             code=code,
-            axes=tuple((_said(axis), axis.extent) for axis in solutions.axes),
+            axes=tuple((said(axis), axis.extent) for axis in solutions.axes),
             count=solutions.count,
             complete=solutions.complete,
-            spans={_said(axis): span for axis, span in solutions.spans().items()},
+            spans={said(axis): span for axis, span in solutions.spans().items()},
             points=tuple(points),
             threads=tuple(sorted(threads)),
             by_data=data,
         )
-
-    def _in_kernel(self, step: KernelStep, number: int) -> Steps:
-        nest = step.kernel.nests[number]
-        inner = {loop.axes[-1]: loop for loop in _loops(nest.body) if loop.vector and loop.axes}
-
-        def steps(point: dict) -> tuple[set[int], dict]:
-            thread, lane = self.placement.of_point(step, number, point)
-            details = {"task": lane.task}
-            if lane.width > 1:
-                details |= {"vector": lane.vector, "lane": lane.lane, "lanes": lane.width, "masked": lane.masked}
-            for axis, loop in inner.items():
-                if axis in point:
-                    position, width, masked = self.placement.of_loop(loop, point)
-                    details |= {"lane": position, "lanes": width, "masked": masked}
-            return {thread}, details
-
-        return steps
 
     # -- products ------------------------------------------------------------------------------------------------------
 
@@ -221,7 +222,7 @@ class Trace:
                 continue
             rest = step.columns if side == "left" else step.rows
             more = f"for all {rest} {'columns' if side == 'left' else 'rows'}"
-            steps = self._in_product(step, side)
+            steps = self.machine.in_product(step, side)
             role = f"{side} operand, {more}"
             yield from self._view(common, "matmul", role, "read", operand, step.batch, matrix, steps)
 
@@ -231,39 +232,12 @@ class Trace:
             matrix, access = (Axis("row", step.rows), Axis("column", step.columns)), "written"
             if step.running is not None:
                 access = "added to"
-            steps = self._in_product(step, "result")
+            steps = self.machine.in_product(step, "result")
             yield from self._view(call, "matmul", "result", access, step.result, step.batch, matrix, steps)
             return
         (nest,), (arguments,) = step.epilogue.kernel.nests, step.epilogue.arguments
         role = f"epilogue @{step.epilogue.kernel.name}"
-        yield from self._nest(after, role, nest, arguments, self._in_epilogue(step))
-
-    def _in_product(self, step: MatmulStep, side: str) -> Steps:
-        by_openblas = self.placement.by_openblas(step)
-
-        def steps(point: dict) -> tuple[set[int], dict]:
-            if by_openblas:
-                return set(), {"library": "OpenBLAS"}
-            at = {_said(axis): position for axis, position in point.items()}
-            items = _items(step.batch, at)
-            places = self.placement.of_product(step, side, items, at.get("row"), at.get("column"), at.get("inner"))
-            shown = []
-            for place in places[:SAMPLE]:
-                each = {
-                    "thread": place.thread,
-                    "rows": [place.rows.start, place.rows.stop - 1],
-                    "columns": [place.columns.start, place.columns.stop - 1],
-                }
-                if place.panel is not None:
-                    panel = place.panel
-                    each |= {"panel": panel.panel, "panel_step": panel.step, "panel_place": panel.place}
-                    each |= {"line_block": panel.line_block, "inner_block": panel.inner_block}
-                else:
-                    each |= {"tile_row": place.tile_row, "vector": place.vector, "lane": place.lane}
-                shown.append(each)
-            return {place.thread for place in places}, {"places": shown}
-
-        return steps
+        yield from self._nest(after, role, nest, arguments, self.machine.in_epilogue(step))
 
     def _made(self, common: dict, step: MatmulStep, side: str, operand: MadeOperand, matrix) -> Iterator[Touch]:
         """What the prologue of an operand reads: for the rows and columns that the product takes of it."""
@@ -273,7 +247,7 @@ class Trace:
             Bound(store.index // operand.leading, 0, lines.extent),
             Bound(store.index % operand.leading, 0, across.extent),
         )
-        in_product = self._in_product(step, side)
+        in_product = self.machine.in_product(step, side)
 
         def steps(point: dict) -> tuple[set[int], dict]:
             position = int(store.index.evaluate(point))
@@ -281,18 +255,6 @@ class Trace:
 
         role = f"prologue of the {side} operand"
         yield from self._nest(common, role, operand.nest, operand.arguments, steps, guards)
-
-    def _in_epilogue(self, step: MatmulStep) -> Steps:
-        (nest,) = step.epilogue.kernel.nests
-        in_product = self._in_product(step, "result")
-
-        def steps(point: dict) -> tuple[set[int], dict]:
-            row = 0
-            for axis in nest.axes[:-1]:
-                row = row * axis.extent + point[axis]
-            return in_product({Axis("row", step.rows): row, Axis("column", step.columns): point[nest.axes[-1]]})
-
-        return steps
 
     def _view(self, common, kind, role, access, view: PlannedView, batch, matrix, steps: Steps) -> Iterator[Touch]:
         """The points of a matrix, for each of a batch, at which it shows the element."""
@@ -318,34 +280,19 @@ class Trace:
             for name, view, (rows, columns) in zip(names, views, extents):
                 is_key = name.removeprefix("d_") in ("key", "value")
                 matrix = (Axis("key" if is_key else "query", rows), Axis("column", columns))
-                steps = self._in_attention(step, matrix[0], is_key)
+                steps = self.machine.in_attention(step, matrix[0], is_key)
                 yield from self._view(common, "attention", name, access, view, step.batch, matrix, steps)
-
-    def _in_attention(self, step: AttentionStep, rows: Axis, is_key: bool) -> Steps:
-        def steps(point: dict) -> tuple[set[int], dict]:
-            (head,) = _items(step.batch, {_said(axis): position for axis, position in point.items()})
-            row, details = point[rows], {"head": head}
-            if is_key:
-                tile, place = self.placement.key_tile(row)
-                return set(self.placement.of_keys(step, head, row)), details | {"key_tile": tile, "tile_row": place}
-            block = self.placement.query_block(step, row)
-            if block is not None:
-                details |= {"query_block": block[0], "block_place": block[1]}
-            return {self.placement.of_queries(step, head, row)}, details
-
-        return steps
 
     def _copy(self, phase: int, position: int, step: CopyStep) -> Iterator[Touch]:
         names = [self.plan.buffers[number].name for number in (step.source, step.target)]
         common = {"phase": phase, "step": position, "half": "copy", "scope": "", "locations": ()}
-        thread = self.placement.of_copy(step, self.element.byte)
         at = Axis("element", math.prod(self.plan.buffers[step.source].type.shape))
         index = Index.of(at)
         for buffer, access in ((step.source, "read"), (step.target, "written")):
             if buffer == self.element.buffer:
                 solutions = solve(index, self.element.flat, (at,))
                 named = common | {"name": f"copy {names[0]} to {names[1]}"}
-                steps: Steps = lambda point: ({thread}, {})  # noqa: E731
+                steps = self.machine.in_copy(step, self.element.byte)
                 yield from self._touch(named, "copy", "copy", access, f"[{index}]", solutions, steps)
 
 
@@ -362,13 +309,6 @@ def accesses(nest: Nest, buffer: str) -> Iterator[tuple[Load | Store, tuple[Axis
     yield from of(nest.body, nest.axes)
 
 
-def _loops(body: tuple[Statement, ...]) -> Iterator[Loop]:
-    for statement in body:
-        if isinstance(statement, Loop):
-            yield statement
-            yield from _loops(statement.body)
-
-
 def _backward(graph: Graph) -> set[Op]:
     """The operators that the gradient made, and what is computed of them."""
     found: set[Op] = set()
@@ -377,8 +317,7 @@ def _backward(graph: Graph) -> set[Op]:
             found.add(op)
     return found
 
-
-def _items(batch: tuple[int, ...], at: dict[str, int]) -> list[int]:
+def items_of(batch: tuple[int, ...], at: dict[str, int]) -> list[int]:
     """The item of the batch that a point is of, counted row-major."""
     item = 0
     for number, extent in enumerate(batch):
@@ -386,5 +325,6 @@ def _items(batch: tuple[int, ...], at: dict[str, int]) -> list[int]:
     return [item]
 
 
-def _said(axis: Variable) -> str:
+def said(axis: Variable) -> str:
+    """The name of an axis, or of an index that is read, as it is printed."""
     return f"%{axis.name}" if isinstance(axis, Dynamic) else axis.name

@@ -15,6 +15,7 @@ from euler_ir.compiler import Executable, lower
 from euler_ir.errors import GraphError
 from euler_ir.inspect.random_inputs import random_inputs
 from euler_ir.inspect.touches import SAMPLE
+from euler_ir.inspect.user_graph import load_graph
 from euler_ir.inspect.where import where
 from euler_ir.plan.plan import AttentionStep, CopyStep, KernelStep, MadeOperand, MatmulStep
 from euler_ir.testing.random_graphs import random_graph
@@ -345,3 +346,24 @@ def test_printed(capsys):
     assert record_["element"] == 19 and record_["touches"][0]["half"] == "forward" and record_["address"] is None
     assert main(["where", "0.wight[1,3]", MLP]) == 2
     assert "did you mean" in capsys.readouterr().err
+
+
+def test_a_gpu_is_traced_without_one_to_block_warp_and_thread():
+    found = where(load_graph(MLP), "0.weight[1,3]", backend="cuda")
+    assert found.threads == 0
+    read, *updated = found.touches
+    assert read.points[0]["library"] == "cuBLASLt"
+    assert [touch.access for touch in updated] == ["read", "written"]
+    for touch in updated:
+        # 4 elements a thread: element 19 is the last of thread 4.
+        (point,) = touch.points
+        assert (point["block"], point["warp"], point["lane"], point["thread"], point["element"]) == (0, 0, 4, 4, 3)
+
+
+def test_the_command_says_block_warp_and_lane(capsys):
+    assert main(["where", "0.weight[1,3]", MLP, "--backend", "cuda"]) == 0
+    text = capsys.readouterr().out
+    assert "inside of cuBLASLt" in text and ", block 0, warp 0, lane 4, element 3" in text
+    with pytest.raises(SystemExit):
+        main(["where", "0.weight[1,3]", MLP, "--backend", "cuda", "--live"])
+    assert "--live goes with the backend cpu" in capsys.readouterr().err
