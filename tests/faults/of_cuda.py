@@ -3,6 +3,7 @@
 from fault import Fault
 
 ATTENTION = "tests/cuda/test_cuda_attention.py"
+FLASH = "tests/cuda/test_cuda_flash.py"
 NESTS = "tests/cuda/test_cuda_nests.py"
 MAPPINGS = "tests/cuda/test_cuda_mappings.py"
 
@@ -84,14 +85,6 @@ FAULTS = (
         (f"{ATTENTION}::test_queries_that_see_no_key_give_0",),
     ),
     Fault(
-        "scale-contracted-into-the-difference",
-        "The product with the scale is not rounded before the maximum is subtracted, so that huge scores give NaN.",
-        "backends/cuda/attention/simt.cuh",
-        "float rounded_product(float x, float y) { return __fmul_rn(x, y); }",
-        "float rounded_product(float x, float y) { return x * y; }",
-        (f"{ATTENTION}::test_scores_that_are_finite_until_they_are_scaled", f"{ATTENTION}::test_huge_scores"),
-    ),
-    Fault(
         "gradient-without-its-mean",
         "The gradient of attention forgets that weights add up to 1.",
         "backends/cuda/attention/simt_gradient.cuh",
@@ -115,15 +108,90 @@ FAULTS = (
         "blocks = end / rows;",
         (f"{ATTENTION}::test_any_number_of_queries_and_keys",),
     ),
-    # -- generated kernels ---------------------------------------------------------------------------------------------
+    # -- attention on tensor cores -------------------------------------------------------------------------------------
     Fault(
-        "vector-reads-past-the-end",
-        "The last vector of a row loads elements that are not there.",
-        "backends/cuda/sources/prelude.cuh",
-        "        if (lane < present) pack.at[lane] = pointer[lane];\n",
-        "        pack.at[lane] = pointer[lane];\n",
-        (f"{NESTS}::test_vectors_end_with_their_buffer",),
+        "fragment-swapped",
+        "The two halves of a right operand are given to the tensor cores in the wrong order.",
+        "backends/cuda/attention/flash_tile.cuh",
+        "    ldmatrix_x4_transposed(r, tile.at(row + lane % 16, column + lane / 16 * 8));\n"
+        "    b[0][0] = r[0], b[0][1] = r[1], b[1][0] = r[2], b[1][1] = r[3];\n",
+        "    ldmatrix_x4_transposed(r, tile.at(row + lane % 16, column + lane / 16 * 8));\n"
+        "    b[0][0] = r[1], b[0][1] = r[0], b[1][0] = r[2], b[1][1] = r[3];\n",
+        (f"{FLASH}::test_any_number_of_queries_and_keys",),
     ),
+    Fault(
+        "weights-of-other-rows",
+        "Weights become a left operand with the rows of its halves swapped.",
+        "backends/cuda/attention/flash_tile.cuh",
+        "    a[1] = pack2<T>(d[2], d[3]);\n    a[2] = pack2<T>(next[0], next[1]);\n",
+        "    a[2] = pack2<T>(d[2], d[3]);\n    a[1] = pack2<T>(next[0], next[1]);\n",
+        (f"{FLASH}::test_any_number_of_queries_and_keys",),
+    ),
+    Fault(
+        "copy-not-waited-for",
+        "Keys are read from shared memory while their asynchronous copy is still on its way.",
+        "backends/cuda/attention/flash_backward_queries.cuh",
+        "        cp_async_wait<0>();\n        __syncthreads();  // this tile of keys is there",
+        "        __syncthreads();  // this tile of keys is there",
+        (f"{FLASH}::test_rows_that_are_aligned_are_copied_16_bytes_at_once",),
+    ),
+    Fault(
+        "tile-overwritten-while-it-is-read",
+        "No barrier keeps a tile of queries until all warps have read it.",
+        "backends/cuda/attention/flash_backward_keys.cuh",
+        "        __syncthreads();  // the next tile of queries is there, and this one is no longer needed\n",
+        "",
+        (f"{FLASH}::test_any_number_of_queries_and_keys",),
+    ),
+    Fault(
+        "copies-beyond-the-last-row",
+        "Rows behind the last key are copied instead of zeros.",
+        "backends/cuda/attention/flash_tile.cuh",
+        "cp_async_16(to, from + column, first + row < count && column < width);",
+        "cp_async_16(to, from + column, column < width);",
+        (f"{FLASH}::test_rows_that_are_aligned_are_copied_16_bytes_at_once",),
+    ),
+    Fault(
+        "diagonal-one-off",
+        "With causal attention on tensor cores a query does not see its own key.",
+        "backends/cuda/attention/flash_mask.cuh",
+        "    return causal ? min(keys, row + 1 - queries + keys) : keys;\n",
+        "    return causal ? min(keys, row - queries + keys) : keys;\n",
+        (f"{FLASH}::test_any_number_of_queries_and_keys",),
+    ),
+    Fault(
+        "output-not-rescaled",
+        "The output that was summed for a smaller maximum is not scaled down when a larger one comes.",
+        "backends/cuda/attention/flash_forward.cuh",
+        "            output[i][j][half * 2 + 1] *= factor;\n",
+        "",
+        (f"{FLASH}::test_maxima_that_grow_from_tile_to_tile",),
+    ),
+    Fault(
+        "total-of-half-a-row",
+        "The sum of a row leaves out the lanes of its other half.",
+        "backends/cuda/attention/flash_forward.cuh",
+        "        return pair + __shfl_xor_sync(0xffffffff, pair, 2);\n",
+        "        return pair;\n",
+        (f"{FLASH}::test_any_number_of_queries_and_keys",),
+    ),
+    Fault(
+        "maximum-of-minus-infinity",
+        "On tensor cores the maximum -inf is subtracted from scores that are all -inf.",
+        "backends/cuda/attention/flash_tile.cuh",
+        "float finite_shift(float top) { return top == -infinity() ? 0.0f : top; }",
+        "float finite_shift(float top) { return top; }",
+        (f"{FLASH}::test_queries_that_see_no_key_give_0",),
+    ),
+    Fault(
+        "offsets-of-tiles-in-32-bits",
+        "Where a row of a tile begins is computed in 32 bits, and wraps in large tensors.",
+        "backends/cuda/attention/flash_tile.cuh",
+        "matrix.base + (long long)(first + row) * step;",
+        "matrix.base + (first + row) * step;",
+        (f"{FLASH}::test_offsets_beyond_32_bits",),
+    ),
+    # -- generated kernels ---------------------------------------------------------------------------------------------
     Fault(
         "vector-writes-past-the-end",
         "The last vector of a row stores elements that are not there.",
@@ -186,7 +254,7 @@ FAULTS = (
         "backends.cuda.codegen.indexing",
         "    return reach > _MOST\n",
         "    return False\n",
-        ("tests/cuda/test_cuda_codegen.py",),
+        ("tests/cuda/test_cuda_wide_indices.py::test_elements_beyond_31_bits_are_found",),
     ),
     Fault(
         "grid-of-one-pass",
@@ -202,15 +270,7 @@ FAULTS = (
         "backends.cuda.codegen.kernels",
         "    return min(stage.tasks, MOST_BLOCKS)\n",
         "    return min(max(stage.tasks - 1, 1), MOST_BLOCKS)\n",
-        (f"{NESTS}::test_nests_as_the_lowering_makes_them",),
-    ),
-    Fault(
-        "row-stored-by-its-last-lane",
-        "What a team has found for its row is stored by another thread than the one that may.",
-        "backends.cuda.codegen.mappings.rows",
-        'with self.code.block(f"if ({self.lane} == 0)"):',
-        'with self.code.block(f"if ({self.lane} == 1)"):',
-        (f"{NESTS}::test_nests_as_the_lowering_makes_them",),
+        (f"{MAPPINGS}::test_columns_are_reduced_by_whole_blocks", f"{MAPPINGS}::test_tiles_turn_in_shared_memory"),
     ),
     Fault(
         "team-does-not-wait",
@@ -218,7 +278,7 @@ FAULTS = (
         "backends/cuda/sources/reduce.cuh",
         "void wait_for_team() { __syncwarp(team_mask<lanes>()); }",
         "void wait_for_team() {}",
-        (NESTS, MAPPINGS),
+        (f"{NESTS}::test_outputs_may_lie_where_inputs_were",),
     ),
     Fault(
         "shuffle-of-half-a-warp",
@@ -234,7 +294,7 @@ FAULTS = (
         "backends/cuda/sources/reduce.cuh",
         "    return ((1u << lanes % 32) - 1) << (threadIdx.x % 32 / lanes * lanes);\n",
         "    return 0xffffffffu;\n",
-        (NESTS,),
+        (f"{NESTS}::test_nests_as_the_lowering_makes_them",),
     ),
     Fault(
         "scatter-by-every-update",
@@ -283,7 +343,7 @@ FAULTS = (
         "epilogue-without-its-bias",
         "The bias of a layer is not added by the library.",
         "backends/cuda/emulator/cublaslt/product.h",
-        "                if (epilogue & BIAS) value += wide(vector[row]);\n",
+        "                if (epilogue & BIAS) value += wide(bias[row]);\n",
         "",
         ("tests/cuda/test_cuda_epilogues.py::test_it_computes_what_numpy_says",),
     ),
@@ -333,8 +393,8 @@ FAULTS = (
         "copies-land-at-once",
         "cp.async has landed as soon as it is asked for, so that a missing wait is not seen.",
         "backends/cuda/emulator/runtime/async_copies.cpp",
-        "    current->copies.push_back({shared, global, bytes, valid, current->groups});\n",
-        "    land({shared, global, bytes, valid, current->groups});\n",
+        "    current->copies.push_back({shared, global, bytes, valid, current->groups, instruction});\n",
+        "    land({shared, global, bytes, valid, current->groups, instruction});\n",
         ("tests/cuda/test_cuda_emulator_faults.py",),
     ),
     Fault(
