@@ -2,6 +2,8 @@
 interpreter's, and the order changes no bit.
 """
 
+from dataclasses import replace
+
 import nests
 import numpy as np
 import pytest
@@ -68,6 +70,27 @@ def test_running_sums_of_long_rows():
 def texts_of(runs):
     """The source of each run by itself."""
     return [kernels.kernel_calls(step_of([run])).calls[0].source.text for run in runs]
+
+
+def test_locals_of_columns():
+    """A softmax down each column keeps powers of its own: few in the thread, many in scratch memory."""
+    runs = []
+    for rows, columns in ((7, 40), (300, 70)):
+        along_rows = nests.softmax(columns, rows)
+        i, j = Axis("i", columns), Axis("j", rows)
+        turned = {nests.at(i, j): nests.at(j, i)}
+        body = tuple(replace(loop, body=tuple(moved(s, turned) for s in loop.body), vector=False)
+                     for loop in along_rows.body)  # fmt: skip
+        runs.append(random_run(replace(along_rows, body=body, vector=True)))
+    check(runs, relative=1e-6)
+    few, many = (kernels.kernel_calls(step_of([run])) for run in runs)
+    assert few.scratch_bytes == 0 and many.scratch_bytes >= 4 * 300 * 70
+
+
+def moved(statement, places):
+    """``statement`` with another index, if ``places`` has one for its own."""
+    index = getattr(statement, "index", None)
+    return replace(statement, index=places[index]) if index in places else statement
 
 
 def test_gather_scatter_and_write():
