@@ -129,8 +129,8 @@ KERNEL asserts(float* x, int wrong) { assert(!wrong || threadIdx.x != 40); }
 
 HERE = r"block \(1, 0, 0\), thread \(40, 0, 0\)"
 FAULTS = {
-    "reads_past_the_end": rf"{HERE}: it reads 0 bytes past the end of allocation #\d+ 'argument 0' of 256 bytes",
-    "writes_past_the_end": rf"{HERE}: it writes 0 bytes past the end of allocation #\d+ 'argument 0' of 256 bytes",
+    "reads_past_the_end": rf"{HERE}: it reads right past the end of allocation #\d+ 'argument 0' of 256 bytes",
+    "writes_past_the_end": rf"{HERE}: it writes right past the end of allocation #\d+ 'argument 0' of 256 bytes",
     "writes_before_the_start": r"it wrote 4 bytes before the start of allocation #\d+ 'argument 0' of 256 bytes",
     "reads_far_before_the_start": rf"{HERE}: it reads 8000 bytes before the start of allocation #\d+ 'argument 0'",
     "uses_null": rf"{HERE}: it reads through a null pointer",
@@ -154,9 +154,9 @@ FAULTS = {
     "copies_twice": rf"{HERE}: cp.async to \w+ while another copy to it is on its way",
     "loads_a_matrix_before_it_landed": r"thread \((\d+), 0, 0\): it reads what cp.async of thread \(\1, 0, 0\) copies to",
     "loads_a_matrix_from_odd_rows": r"thread \(0, 0, 0\): ldmatrix_x2 of a row at \w+, not a multiple of 16",
-    "writes_past_a_shared_array": r"block \(0, 0, 0\): it wrote 0 bytes past the end of the shared array 'tile' of 256 bytes",
+    "writes_past_a_shared_array": r"block \(0, 0, 0\): it wrote right past the end of the shared array 'tile' of 256 bytes",
     "indexes_past_a_shared_array": r"thread \(7, 0, 0\): its index is 8, in an array 'float \[8\]'",
-    "reads_past_dynamic_shared_memory": r"thread \(63, 0, 0\): it reads 0 bytes past the end of dynamic shared memory",
+    "reads_past_dynamic_shared_memory": r"thread \(63, 0, 0\): it reads right past the end of dynamic shared memory",
     "indexes_past_registers": r"thread \(0, 0, 0\): its index is 4, in an array 'float \[4\]'",
     "takes_too_much_shared_memory": r"thread \(0, 0, 0\): it declares 49156 bytes of shared memory; 49152 is the most",
     "recurses_too_deep": r"thread \(0, 0, 0\): its stack is too small",

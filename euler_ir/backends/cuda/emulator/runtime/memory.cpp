@@ -61,16 +61,19 @@ std::string name_of(const Allocation& allocation) {
 
 }  // namespace
 
+std::string describe_offset(ptrdiff_t offset, size_t bytes, const std::string& whole) {
+    if (offset < 0) return std::to_string(-offset) + " bytes before the start of " + whole;
+    if (size_t(offset) < bytes) return "byte " + std::to_string(offset) + " of " + whole;
+    size_t past = size_t(offset) - bytes;
+    return (past ? std::to_string(past) + " bytes past the end of " : "right past the end of ") + whole;
+}
+
 std::string describe_address(const void* address) {
     std::lock_guard<std::mutex> lock(mutex);
     const Allocation* allocation = near(address);
     if (!allocation) return "";
-    auto at = static_cast<const unsigned char*>(address);
-    std::string whole = name_of(*allocation);
-    if (at < allocation->start) return std::to_string(allocation->start - at) + " bytes before the start of " + whole;
-    size_t offset = at - allocation->start;
-    if (offset >= allocation->bytes) return std::to_string(offset - allocation->bytes) + " bytes past the end of " + whole;
-    return "byte " + std::to_string(offset) + " of " + whole;
+    return describe_offset(static_cast<const unsigned char*>(address) - allocation->start, allocation->bytes,
+                           name_of(*allocation));
 }
 
 const void* start_of_allocation(const void* address, size_t& bytes) {
@@ -88,12 +91,10 @@ void check_canaries() {
         const unsigned char* before = first_changed(allocation.usable(), allocation.start);
         const unsigned char* end = allocation.start + allocation.bytes;
         const unsigned char* after = first_changed(end, allocation.usable_end());
-        if (before) {
-            record_fault_of_launch("it wrote %td bytes before the start of %s", allocation.start - before,
-                                   name_of(allocation).c_str());
-        } else if (after) {
-            record_fault_of_launch("it wrote %td bytes past the end of %s", after - end, name_of(allocation).c_str());
-        }
+        const unsigned char* changed = before ? before : after;
+        if (!changed) continue;
+        std::string where = describe_offset(changed - allocation.start, allocation.bytes, name_of(allocation));
+        record_fault_of_launch("it wrote %s", where.c_str());
     }
 }
 

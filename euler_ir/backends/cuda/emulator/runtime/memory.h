@@ -8,6 +8,9 @@
 
 namespace cuda_emulator {
 
+// "byte 4 of WHOLE", "4 bytes past the end of WHOLE", or "2 bytes before the start of WHOLE", which has so many bytes.
+std::string describe_offset(ptrdiff_t offset, size_t bytes, const std::string& whole);
+
 // "4 bytes past the end of allocation #3 'weights' of 4096 bytes"; empty when the address is near none.
 std::string describe_address(const void* address);
 

@@ -69,7 +69,7 @@ const char* word_for(AccessKind kind) {
     uint3 thread = block_threads().begin()[other.thread].index, of = block_at(other.block);
     std::string what = describe_any_address(address);
     fail_at_both(instruction, other.instruction,
-                 "it %s %s, and thread (%u, %u, %u) of block (%u, %u, %u) %s that: no barrier is between them",
+                 "it %s %s, which thread (%u, %u, %u) of block (%u, %u, %u) %s, and no barrier is between them",
                  word_for(kind), what.c_str(), thread.x, thread.y, thread.z, of.x, of.y, of.z, word_for(other_kind));
 }
 

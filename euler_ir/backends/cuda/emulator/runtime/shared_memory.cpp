@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "faults.h"
+#include "memory.h"
 #include "poison.h"
 
 namespace cuda_emulator {
@@ -78,10 +79,7 @@ void poison(const Piece& piece) { memset(piece.start, POISON, piece.bytes); }
 // "byte 4 of the shared array 'tile' of 256 bytes".
 std::string describe(const Array& array, const void* address) {
     std::string whole = array.name + " of " + std::to_string(array.elements.bytes) + " bytes";
-    ptrdiff_t offset = static_cast<const unsigned char*>(address) - array.elements.start;
-    ptrdiff_t past = offset - ptrdiff_t(array.elements.bytes);
-    if (offset < 0) return std::to_string(-offset) + " bytes before the start of " + whole;
-    return past < 0 ? "byte " + std::to_string(offset) + " of " + whole : std::to_string(past) + " bytes past the end of " + whole;
+    return describe_offset(static_cast<const unsigned char*>(address) - array.elements.start, array.elements.bytes, whole);
 }
 
 void check_around(const Array& array) {
