@@ -110,7 +110,6 @@ class HeuristicResult(ctypes.Structure):
 
 _PARAMETERS = {
     "Create": [POINTER(c_void_p)],
-    "Destroy": [c_void_p],
     "MatmulDescCreate": [POINTER(c_void_p), c_int, c_int],
     "MatrixLayoutCreate": [POINTER(c_void_p), c_int, c_uint64, c_uint64, c_int64],
     "MatmulPreferenceCreate": [POINTER(c_void_p)],

@@ -41,13 +41,10 @@ _WORKSPACE_BYTES_ELSE = 4 << 20
 @functools.cache
 def load(major: int | None = None) -> ctypes.CDLL:
     """NVIDIA's library, of CUDA ``major``, else of 13 or 12. Raises LoweringError when there is none."""
-    majors = (13, 12) if major is None else (major,)
-    package = f"nvidia-cublas-cu{majors[-1]}" if majors[-1] == 12 else "nvidia-cublas"
+    names = [f"libcublasLt.so.{number}" for number in ((13, 12) if major is None else (major,))]
+    package = "nvidia-cublas" if major == 13 else "nvidia-cublas-cu12"
     return load_library(
-        [f"libcublasLt.so.{number}" for number in majors],
-        _PACKAGES,
-        "cuBLASLt, which multiplies matrices on a GPU",
-        hint=f"pip install {package}",
+        names, _PACKAGES, "cuBLASLt, which multiplies matrices on a GPU", hint=f"pip install {package}"
     )
 
 
@@ -76,7 +73,8 @@ class Prepared:
 class CublasLt:
     """The library of ``api``, NVIDIA's or the emulator's, on the device that is current when it calls its functions.
 
-    ``workspace_bytes`` is the size of the memory that products are enqueued with.
+    ``workspace_bytes`` is the size of the memory that products are enqueued with. Algorithms are kept in memory alone:
+    what they are made of belongs to one version of the library and one device.
     """
 
     def __init__(self, api: Api, workspace_bytes: int) -> None:
