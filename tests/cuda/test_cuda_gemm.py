@@ -193,7 +193,7 @@ def test_f32_is_not_rounded_to_tf32_unless_asked(library):
 
 
 def test_heuristics_are_asked_for_all_that_an_algorithm_may_depend_on(monkeypatch):
-    library, asked = CublasLt(emulated.load(), 1 << 16), []
+    library, asked = CublasLt(Api(emulated.load()), 1 << 16), []
     choose = library._choose
     monkeypatch.setattr(library, "_choose", lambda *given: asked.append(given) or choose(*given))
     step, _ = problem(f32, (2,), 4, 8, 6)
