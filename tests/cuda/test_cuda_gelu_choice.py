@@ -5,11 +5,13 @@ import pytest
 
 import euler_ir as ei
 from euler_ir import cache
-from euler_ir.backends.cuda import program
+from euler_ir.backends.cuda import product_choice
 from euler_ir.backends.cuda.emulator.device import EmulatedDevice
 from euler_ir.backends.cuda.gemm import ProductOptions
 from euler_ir.backends.cuda.gemm.api import Epilogue
 from euler_ir.backends.cuda.gemm.gelu_choice import REPEATED, is_gelu_fused
+from euler_ir.backends.cuda.product_choice import product_options
+from euler_ir.backends.cuda.program import CudaProgram
 from euler_ir.compiler import Executable, lower
 from euler_ir.dtypes import bf16
 from euler_ir.plan.memory import check_memory
@@ -78,15 +80,16 @@ def test_the_plan_that_is_timed_does_the_product_alone_and_often(own_cache, stag
 def test_a_device_that_is_no_emulator_is_timed(stages, monkeypatch):
     device, timed = EmulatedDevice(), []
     device.is_emulated, device.model = False, "timed by a test"
-    original = program._seconds
+    original = product_choice._seconds
 
     def seconds(*given):
         original(*given)  # it runs, and what the emulator's clock says is not looked at
         timed.append(given[2])
         return 0.5 if given[2] else 1.0
 
-    monkeypatch.setattr(program, "_seconds", seconds)
-    made = program.CudaProgram(stages.plan, device, products=program.product_options(device))
+    monkeypatch.setattr(product_choice, "_seconds", seconds)
+    monkeypatch.setattr(product_choice, "_RUNS", 1)
+    made = CudaProgram(stages.plan, device, products=product_options(device))
     assert timed == [False, True]
     assert [product.epilogue.kind for product in made.calls.products()] == [Epilogue.GELU_BIAS]
     again = made.on_plan(stages.plan, {})
@@ -94,9 +97,9 @@ def test_a_device_that_is_no_emulator_is_timed(stages, monkeypatch):
 
 
 def test_the_emulator_s_times_are_not_asked_for(stages, monkeypatch):
-    monkeypatch.setattr(program, "_seconds", lambda *given: pytest.fail("timed"))
+    monkeypatch.setattr(product_choice, "_seconds", lambda *given: pytest.fail("timed"))
     device = EmulatedDevice()
-    made = program.CudaProgram(stages.plan, device, products=program.product_options(device))
+    made = CudaProgram(stages.plan, device, products=product_options(device))
     assert [product.epilogue.kind for product in made.calls.products()] == [Epilogue.NONE]
 
 
@@ -107,7 +110,7 @@ def test_both_compute_gelu(stages):
     found = []
     for by_library in (False, True):
         options = ProductOptions(fuses_gelu=lambda step, plan: by_library)
-        made = program.CudaProgram(stages.plan, EmulatedDevice(), products=options)
+        made = CudaProgram(stages.plan, EmulatedDevice(), products=options)
         found.append(Executable(graph, stages, made)(**arrays)["y"].astype(np.float64))
     # The kernel reads a product that is rounded to bf16, the library one that is not.
     np.testing.assert_allclose(found[0], found[1], atol=2.0**-7 * abs(found[0]).max())
