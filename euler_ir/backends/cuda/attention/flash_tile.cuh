@@ -5,6 +5,7 @@ namespace eir::flash {
 constexpr float log2_e = 1.4426950408889634f;
 
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
+__device__ __forceinline__ float nan() { return __int_as_float(0x7fc00000); }
 
 // Of this thread; a shuffle tells the compiler that it is the same for all lanes.
 __device__ __forceinline__ int warp_number() { return __shfl_sync(0xffffffff, int(threadIdx.x / 32), 0); }
