@@ -162,10 +162,17 @@ def step_of(operator, batch, queries, keys, width, value_width):
     return replace(step, operands=tuple(views[: len(operands)]), results=tuple(views[len(operands) :]))
 
 
-def modules_of(launches, contract=True):
+def launches_of(case, architecture="sm_90"):
+    """The launches of ``case``, forward before backward."""
+    plan = lower(case.graph(), pipeline_of("cuda")).plan
+    steps = [step for step in plan.steps() if isinstance(step, AttentionStep)]
+    return [launch for step in steps for launch in attention_calls(step, plan, architecture).calls]
+
+
+def modules_of(launches, contract=True, sanitize=False):
     """The compiled source of each of ``launches``, by source."""
     sources = list(dict.fromkeys(launch.source for launch in launches))
-    return dict(zip(sources, build.load_many(sources, contract)))
+    return dict(zip(sources, build.load_many(sources, contract, sanitize=sanitize)))
 
 
 def run_launches(launches, modules, addresses, order="ascending"):
@@ -184,9 +191,12 @@ def _packed(argument, addresses):
 
 
 class Emulated:
-    """``graph`` run in numpy, but its attention by the kernels for a GPU of ``architecture``, in the emulator."""
+    """``graph`` run in numpy, but its attention by the kernels for a GPU of ``architecture``, in the emulator.
 
-    def __init__(self, graph, architecture="sm_90", contract=True):
+    With ``sanitize``, each access is checked for its bounds and for races.
+    """
+
+    def __init__(self, graph, architecture="sm_90", contract=True, sanitize=False):
         self.plan = lower(graph, pipeline_of("cuda")).plan
         self.launches = {}
         for step in self.plan.steps():
@@ -195,7 +205,8 @@ class Emulated:
                 assert not calls.scratch_bytes and all(isinstance(call, Launch) for call in calls.calls)
                 self.launches[step] = calls.calls
         assert self.launches, "there is no attention in the plan"
-        self.modules = modules_of([launch for calls in self.launches.values() for launch in calls], contract)
+        launches = [launch for calls in self.launches.values() for launch in calls]
+        self.modules = modules_of(launches, contract, sanitize)
         self.program = ReferenceProgram(self.plan)
 
     def __call__(self, order="ascending", **inputs):

@@ -11,18 +11,16 @@ from attention_cases import (
     Emulated,
     assert_close,
     assert_same_bits,
+    launches_of,
     modules_of,
     run_launches,
     step_of,
 )
 
 import euler_ir as ei
-from euler_ir.backends.cuda.attention import attention_calls
 from euler_ir.backends.cuda.attention.flash import flash_calls, refusal
 from euler_ir.backends.cuda.attention.views import named_views
 from euler_ir.backends.cuda.emulator import memory
-from euler_ir.compiler import lower, pipeline_of
-from euler_ir.plan.plan import AttentionStep
 
 NAN, INF = np.nan, np.inf
 STEPS = 4
@@ -58,12 +56,6 @@ def test_every_order_of_threads_every_run_and_every_contraction():
     for order in ("ascending", "descending", 1, 2):
         assert_same_bits(emulated(order=order, **case.flat(arrays)), first)
     check(case, contract=False)
-
-
-def launches_of(case, architecture="sm_90"):
-    plan = lower(case.graph(), pipeline_of("cuda")).plan
-    steps = [step for step in plan.steps() if isinstance(step, AttentionStep)]
-    return [launch for step in steps for launch in attention_calls(step, plan, architecture).calls]
 
 
 def test_rows_that_are_aligned_are_copied_16_bytes_at_once():
@@ -123,6 +115,37 @@ def test_special_values_reach_those_who_see_them(special, operand):
                 assert (close | unseen & (np.abs(found - before) < 0.03)).all()
 
 
+def one_score_is_all(magnitude, scale):
+    """Results and right ones where every third key outdoes all before it, by far."""
+    case = replace(PLAIN, heads=1, key_heads=1, scale=scale)
+    arrays = case.inputs()
+    arrays["query"][0, :, 0], arrays["key"][0, :, 0] = 0, 0
+    arrays["query"][0, :, 0, 0] = magnitude
+    arrays["key"][0, 2::3, 0, 0] = magnitude * np.linspace(0.5, 1, 25)
+    return Emulated(case.graph())(**case.flat(arrays)), case.wanted(arrays)
+
+
+@pytest.mark.parametrize("magnitude", [1e3, 1e5, 1e18])
+def test_scores_that_leave_nothing_to_other_keys(magnitude):
+    got, want = one_score_is_all(magnitude, scale=1.0)
+    np.testing.assert_allclose(got["logsumexp"], want["logsumexp"], rtol=1e-6)
+    for name in ("output", "d_value"):
+        np.testing.assert_allclose(got[name].astype(np.float64), want[name], rtol=0.02, atol=0.02)
+
+
+def test_scores_that_overflow():
+    """Infinite ones give NaN to who sees them; those that are only after the scale give NaN or what is right."""
+    got, _ = one_score_is_all(1e20, scale=1.0)
+    sees = np.arange(77) >= 2
+    for name in ("output", "logsumexp", "d_query"):
+        missing = np.isnan(got[name][0, 0].astype(np.float64).reshape(77, -1))
+        assert (missing.all(1) == sees).all() and (missing.any(1) == sees).all()
+    got, want = one_score_is_all(1e18, scale=1e4)
+    for name in ("output", "d_value"):
+        found = got[name].astype(np.float64)
+        assert (np.isnan(found) | np.isclose(found, want[name], rtol=0.02, atol=0.02)).all()
+
+
 def test_maxima_that_grow_from_tile_to_tile():
     """Sums are scaled only where a maximum grows by more than 2^8: by a bit less, more, and in some rows alone."""
     case = replace(PLAIN, queries=256, keys=256, heads=1, key_heads=1, scale=float(np.log(2)))
@@ -134,6 +157,16 @@ def test_maxima_that_grow_from_tile_to_tile():
         got, want = Emulated(case.graph())(**case.flat(arrays)), case.wanted(arrays)
         np.testing.assert_allclose(got["logsumexp"], want["logsumexp"], atol=1e-4)
         np.testing.assert_allclose(got["output"].astype(np.float64), want["output"], atol=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [PLAIN, ODD, replace(PLAIN, width=16, value_width=72)])
+def test_no_access_races(case):
+    """Compiled so that each access is checked: for its bounds to the byte, and against those of all other threads."""
+    case = replace(case, queries=140, keys=200, heads=2, key_heads=1)
+    arrays, emulated = case.inputs(), Emulated(case.graph(), sanitize=True)
+    for order in ("ascending", "descending", 1):
+        assert_close(emulated(order=order, **case.flat(arrays)), case.wanted(arrays), STEPS)
 
 
 # -- steps that no graph small enough to run has -----------------------------------------------------------------------

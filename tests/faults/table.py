@@ -2,6 +2,7 @@
 
 import of_cpu
 import of_cuda
+import of_flash_attention
 import of_loops_and_plan
 import of_operators
 import of_passes
@@ -12,7 +13,10 @@ from fault import Fault
 
 PARTS: dict[str, tuple[Fault, ...]] = {
     module.__name__.removeprefix("of_"): module.FAULTS
-    for module in (of_operators, of_training, of_text, of_rules, of_passes, of_loops_and_plan, of_cpu, of_cuda)
+    for module in (
+        *(of_operators, of_training, of_text, of_rules, of_passes, of_loops_and_plan),
+        *(of_cpu, of_cuda, of_flash_attention),
+    )
 }
 FAULTS: dict[str, Fault] = {}
 for _faults in PARTS.values():

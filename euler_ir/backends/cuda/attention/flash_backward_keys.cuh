@@ -12,7 +12,7 @@ template <class Config> struct QueryStage {
 
     Tile<T, Config::width> query;
     Tile<T, Config::value_width> d_output;
-    float* shift;  // the logsumexp times log2(e)
+    float* shift;  // the logsumexp
     float* delta;
     int* begin;  // the first key that each query sees
 
@@ -60,7 +60,7 @@ __device__ __forceinline__ void backward_keys(
         load_rows<Stage::rows, threads, aligned>(stage.d_output, d_output.of(of_query), tile, queries);
         cp_async_commit();
         const bool is_row = threadIdx.x < Stage::rows && row < queries;
-        next_shift = is_row ? finite_shift(logsumexp.of(of_query).base[row]) * log2_e : infinity();  // so weights are 0
+        next_shift = is_row ? finite_shift(logsumexp.of(of_query).base[row]) : infinity();  // so weights are 0
         next_delta = is_row ? delta.of(of_query).base[row] : 0.0f;
         if (packed && threadIdx.x < Stage::rows)
             stage.begin[threadIdx.x] = visible_begin(visible_from.of(of_query).base, row, queries, keys);
@@ -128,7 +128,7 @@ __device__ __forceinline__ void backward_keys(
 #pragma unroll
                         for (int half = 0; half < 2; ++half) {
                             float& weight = weights[i][j][half * 2 + r];
-                            weight = exp2_approximate(fmaf(weight, sizes.scale * log2_e, -shift));
+                            weight = weight_of(weight, sizes.scale, shift);
                         }
                 }
             add_product<T>(value_sum, weights, stage.d_output, at);

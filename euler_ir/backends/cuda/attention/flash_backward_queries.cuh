@@ -39,13 +39,13 @@ __device__ __forceinline__ void backward_queries(
     load_rows<rows, threads, aligned>(d_out, d_output.of(head), block_row, queries);
     fetch(seen.begin, 0);
 
-    float shift[row_tiles][2], mean[row_tiles][2];  // the logsumexp times log2(e); delta
+    float shift[row_tiles][2], mean[row_tiles][2];  // the logsumexp; delta
 #pragma unroll
     for (int i = 0; i < row_tiles; ++i)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int row = block_row + warp_row + i * 16 + half * 8 + lane / 4;
-            shift[i][half] = row < queries ? finite_shift(logsumexp.of(head).base[row]) * log2_e : 0.0f;
+            shift[i][half] = row < queries ? finite_shift(logsumexp.of(head).base[row]) : 0.0f;
             mean[i][half] = row < queries ? delta.of(head).base[row] : 0.0f;
         }
 
@@ -61,9 +61,9 @@ __device__ __forceinline__ void backward_queries(
         for (int at = 0; at < tile_keys; at += step) {
             if (!seen.from(first_key + at)) break;
             const int row = stage * tile_keys + at;
-            float weights[row_tiles][step / 8][4], gradients[row_tiles][step / 8][4];
-            multiply_rows(weights, query_fragments, k, row);
-            seen.mask(weights, first_key + at);
+            float scores[row_tiles][step / 8][4], gradients[row_tiles][step / 8][4];
+            multiply_rows(scores, query_fragments, k, row);
+            seen.mask(scores, first_key + at);
             multiply_rows(gradients, d_output_fragments, v, row);
 #pragma unroll
             for (int i = 0; i < row_tiles; ++i)
@@ -71,8 +71,8 @@ __device__ __forceinline__ void backward_queries(
                 for (int j = 0; j < step / 8; ++j)
 #pragma unroll
                     for (int r = 0; r < 4; ++r) {
-                        const float above = fmaf(weights[i][j][r], sizes.scale * log2_e, -shift[i][r / 2]);
-                        gradients[i][j][r] = exp2_approximate(above) * (gradients[i][j][r] - mean[i][r / 2]);
+                        const float weight = weight_of(scores[i][j][r], sizes.scale, shift[i][r / 2]);
+                        gradients[i][j][r] = weight * (gradients[i][j][r] - mean[i][r / 2]);
                     }
             add_product<T>(sum, gradients, k, row);
         }

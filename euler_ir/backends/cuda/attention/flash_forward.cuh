@@ -3,46 +3,45 @@
 namespace eir::flash {
 
 // What the rows of a warp have gathered so far. Of each 16 of them, a thread has number lane / 4 and the 8th after it;
-// the 4 lanes of a row hold different columns, and `sum` is of these alone. Scores count in powers of 2: times
-// `scale_log2`, which is scale log2(e). What is subtracted from them is `shift`; it is -inf as long as all are.
+// the 4 lanes of a row hold different columns, and `sum` is of these alone.
 template <int row_tiles> struct RunningSoftmax {
-    float scale_log2, shift[row_tiles][2], sum[row_tiles][2];
+    float maximum[row_tiles][2], sum[row_tiles][2];
 
-    __device__ __forceinline__ explicit RunningSoftmax(float scale_log2) : scale_log2(scale_log2) {
+    __device__ __forceinline__ RunningSoftmax() {
 #pragma unroll
         for (int i = 0; i < row_tiles; ++i)
 #pragma unroll
-            for (int half = 0; half < 2; ++half) shift[i][half] = -infinity(), sum[i][half] = 0;
+            for (int half = 0; half < 2; ++half) maximum[i][half] = -infinity(), sum[i][half] = 0;
     }
 
-    // Scores become weights. The shift becomes the maximum, and what `output` and `sum` have of earlier tiles is scaled
-    // to it, only when for one of the warp's rows that is larger by a factor of 2^8: till then weights stay below that,
-    // which is no harm (the idea is FlashAttention-4's).
+    // Scores become weights. The maximum is raised, and what `output` and `sum` have of earlier tiles is scaled to it,
+    // only when for one of the warp's rows it would grow by a factor of 2^8: till then weights stay below that, which
+    // is no harm (the idea is FlashAttention-4's). `scale_log2` is the scale times log2(e).
     template <int keys, int columns>
-    __device__ __forceinline__ void add(float (&scores)[row_tiles][keys][4], float (&output)[row_tiles][columns][4]) {
+    __device__ __forceinline__ void add(
+        float (&scores)[row_tiles][keys][4], float (&output)[row_tiles][columns][4], float scale_log2) {
         float top[row_tiles][2];
         bool grows = false;
 #pragma unroll
         for (int i = 0; i < row_tiles; ++i)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                float found = -infinity();
+                float found = maximum[i][half];
 #pragma unroll
                 for (int j = 0; j < keys; ++j)
                     found = fmaxf(found, fmaxf(scores[i][j][half * 2], scores[i][j][half * 2 + 1]));
                 found = fmaxf(found, __shfl_xor_sync(0xffffffff, found, 1));
                 top[i][half] = fmaxf(found, __shfl_xor_sync(0xffffffff, found, 2));
-                grows |= fmaf(top[i][half], scale_log2, -shift[i][half]) > 8;
+                grows |= (top[i][half] - maximum[i][half]) * scale_log2 > 8;
             }
         if (__any_sync(0xffffffff, grows)) {
 #pragma unroll
             for (int i = 0; i < row_tiles; ++i)
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    float larger = fmaxf(shift[i][half], top[i][half] * scale_log2);
-                    if (larger == infinity()) larger = nan();  // inf - inf, also where only the product is infinite
-                    rescale(i, half, exp2_approximate(shift[i][half] - finite_shift(larger)), output);
-                    shift[i][half] = larger;
+                    const float above = maximum[i][half] - finite_shift(top[i][half]);
+                    rescale(i, half, exp2_approximate(above * scale_log2), output);
+                    maximum[i][half] = top[i][half];
                 }
         }
 #pragma unroll
@@ -51,11 +50,13 @@ template <int row_tiles> struct RunningSoftmax {
             for (int j = 0; j < keys; ++j)
 #pragma unroll
                 for (int r = 0; r < 4; ++r) {
-                    const float above = fmaf(scores[i][j][r], scale_log2, -finite_shift(shift[i][r / 2]));
-                    scores[i][j][r] = exp2_approximate(above);
+                    // Not s * scale - m * scale, of which the rounding of one is more than all weights if it is large.
+                    const float above = scores[i][j][r] - finite_shift(maximum[i][r / 2]);
+                    scores[i][j][r] = exp2_approximate(above * scale_log2);
                     sum[i][r / 2] += scores[i][j][r];
                 }
     }
+
     template <int columns>
     __device__ __forceinline__ void rescale(int i, int half, float factor, float (&output)[row_tiles][columns][4]) {
         sum[i][half] *= factor;
@@ -68,12 +69,12 @@ template <int row_tiles> struct RunningSoftmax {
 
     // Divides `output` by the sum of a row's weights. Returns the logsumexp.
     template <int columns>
-    __device__ __forceinline__ float finish(int i, int half, float (&output)[row_tiles][columns][4]) {
+    __device__ __forceinline__ float finish(int i, int half, float (&output)[row_tiles][columns][4], float scale) {
         float total = sum[i][half];
         total += __shfl_xor_sync(0xffffffff, total, 1);
         total += __shfl_xor_sync(0xffffffff, total, 2);
         rescale(i, half, total == 0 ? 1.0f : 1 / total, output);
-        return finite_shift(shift[i][half]) / log2_e + logf(total);
+        return finite_shift(maximum[i][half]) * scale + logf(total);
     }
 };
 
@@ -110,7 +111,7 @@ __device__ __forceinline__ void forward(
     __syncthreads();  // queries are there
     const typename LeftOf<Config::held, T, Config::width, row_tiles>::type left{q, warp_row};
 
-    RunningSoftmax<row_tiles> softmax(sizes.scale * log2_e);
+    RunningSoftmax<row_tiles> softmax;
     float sum[row_tiles][ValueTile::columns / 8][4] = {};
     for (int first_key = seen.begin; first_key < seen.end; first_key += tile_keys) {
         float scores[row_tiles][tile_keys / 8][4];
@@ -126,7 +127,7 @@ __device__ __forceinline__ void forward(
         cp_async_commit();
         if (seen.from(first_key)) {
             seen.mask(scores, first_key);
-            softmax.add(scores, sum);
+            softmax.add(scores, sum, sizes.scale * log2_e);
             add_product<T>(sum, scores, v, 0);
         }
     }
@@ -136,7 +137,7 @@ __device__ __forceinline__ void forward(
     for (int i = 0; i < row_tiles; ++i)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const float found = softmax.finish(i, half, sum);
+            const float found = softmax.finish(i, half, sum, sizes.scale);
             const int row = block_row + warp_row + i * 16 + half * 8 + lane / 4;
             if (lane % 4 == 0 && row < queries) logsumexps[row] = found;
         }

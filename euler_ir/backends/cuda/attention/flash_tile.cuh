@@ -5,7 +5,6 @@ namespace eir::flash {
 constexpr float log2_e = 1.4426950408889634f;
 
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
-__device__ __forceinline__ float nan() { return __int_as_float(0x7fc00000); }
 
 // Of this thread; a shuffle tells the compiler that it is the same for all lanes.
 __device__ __forceinline__ int warp_number() { return __shfl_sync(0xffffffff, int(threadIdx.x / 32), 0); }
@@ -15,6 +14,12 @@ __device__ constexpr int divided_up(int count, int size) { return (count + size 
 // What is subtracted from scores before exp: not the maximum, or the logsumexp, where all are masked, so that weights
 // are 0 there and not NaN.
 __device__ __forceinline__ float finite_shift(float top) { return top == -infinity() ? 0.0f : top; }
+
+// The weight of a score, times the scale rounded as the logsumexp was: where scores are large, and one of a row is all,
+// their difference is 0 then, which no multiply-add may change.
+__device__ __forceinline__ float weight_of(float score, float scale, float logsumexp) {
+    return exp2_approximate((__fmul_rn(score, scale) - logsumexp) * log2_e);
+}
 
 // What a kernel is called with besides its views. Heads of keys lie along two batch axes, the second of extent
 // `inner_heads`, and `group` heads of queries share each.
