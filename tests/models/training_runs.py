@@ -55,13 +55,13 @@ def assert_same_run(folder, other):
     assert records[0] == records[1]
 
 
-def trainer(text, vocab_size=280, **given):
+def trainer(text, vocab_size=280, backend="reference", **given):
     tokenizer = Tokenizer.train(text, vocab_size)
     tokens = tokenizer.encode_to_numpy(text)
     options = replace(settings("corpus.txt"), **given)
     config = replace(TINY, vocab_size=tokenizer.vocab_size, dropout=options.dropout, context=options.context)
     sources = ([Source("text", [part])] for part in (tokens[:-300], tokens[-300:]))
-    task = Pretraining(options, config, tokenizer, *sources, "reference")
+    task = Pretraining(options, config, tokenizer, *sources, backend)
     return Trainer(task), tokenizer, tokens[-300:]
 
 
