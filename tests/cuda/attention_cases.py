@@ -146,12 +146,14 @@ def assert_same_bits(got, want):
         np.testing.assert_array_equal(got[name].view(np.uint8), want[name].view(np.uint8), name)
 
 
-def step_of(operator, batch, queries, keys, width, value_width):
+def step_of(operator, batch, queries, keys, width, value_width, dtype="f32", visible_from=False):
     """A step with each view in a buffer of its own, in order from 0 on, rows side by side."""
+    count = (3 if operator == "attention" else 6) + visible_from
+    views = [PlannedView(number, 0, (), 0, False) for number in range(count)]
     step = AttentionStep(
-        operator, ei.f32, False, width**-0.5, batch, 1, queries, keys, width, value_width, (), (), ()
-    )  # fmt: skip
-    operands, results = AttentionStep.extents(step)
+        operator, DTYPES[dtype], False, width**-0.5, batch, 1, queries, keys, width, value_width, tuple(views), (), ()
+    )
+    operands, results = step.extents()
     views = []
     for number, (rows, columns) in enumerate((*operands, *results)):
         steps, size = [], rows * columns

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from euler_ir.backends.cuda.attention.views import C_TYPES, NamedView, inner_heads, named_views
+from euler_ir.backends.cuda.attention.views import C_TYPES, NamedView, inner_heads, named_views, views_in_c
 from euler_ir.backends.cuda.calls import Calls, Launch, Number, Source
 from euler_ir.backends.cuda.limits import limits_of
 from euler_ir.backends.cuda.sources import unit
@@ -201,18 +201,14 @@ def _config(step: AttentionStep, kernel: _Kernel, views: Mapping[str, NamedView]
 
 
 @functools.cache
-def _source(kernel: _Kernel, config: _Config, parameters: tuple[tuple[str, str], ...]) -> Source:
-    name, types = f"{kernel.name}_{config}", dict(parameters)
-    views = "".join(f"    EIR_VIEW({c_type}, {view}),\n" for view, c_type in parameters)
-    passed = ",\n        ".join(
-        f"EIR_VIEW_OF({types[view]}, {view})" if view in types else "eir::View<const long long>{}"
-        for view in (*kernel.operands, *kernel.results)
-    )
+def _source(kernel: _Kernel, config: _Config, types: tuple[tuple[str, str], ...]) -> Source:
+    name = f"{kernel.name}_{config}"
+    parameters, passed = views_in_c(dict(types), (*kernel.operands, *kernel.results))
     body = (
         f"{config.text}\n"
         # As many threads as a multiprocessor has 255 registers for.
         f'extern "C" __global__ void __launch_bounds__({config.tiles.threads}, {256 // config.tiles.threads}) {name}(\n'
-        f"{views}    int queries, int keys, int inner_heads, int group, float scale) {{\n"
+        f"    {parameters},\n    int queries, int keys, int inner_heads, int group, float scale) {{\n"
         f"    eir::flash::{kernel.call}<Config>(\n"
         f"        {{queries, keys, inner_heads, group, scale}},\n        {passed});\n}}\n"
     )

@@ -36,7 +36,8 @@ template <class Sum> struct Tile {
 // -- numbers ----------------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
-__device__ __forceinline__ double exponential(double x) { return exp(x); }
+// A call: many at once, inlined, would need more registers than there are.
+__device__ __noinline__ double exponential(double x) { return exp(x); }
 __device__ __forceinline__ float logarithm(float x) { return logf(x); }
 __device__ __forceinline__ double logarithm(double x) { return log(x); }
 
@@ -110,6 +111,7 @@ template <int count, bool aligned, class Sum, class T>
 __device__ __forceinline__ void load_panel(
     Sum *panel, const Matrix<const T> &matrix, int first, int end, int column, int width) {
     const int piece = threadIdx.x % panel_pieces * Piece<Sum>::size;
+#pragma unroll(aligned ? 4 : 1)
     for (int row = threadIdx.x / panel_pieces; row < count; row += threads / panel_pieces) {
         Piece<Sum> values = {};
         if (first + row < end) values = load_row<aligned, Sum>(matrix.row(first + row), column + piece, width);

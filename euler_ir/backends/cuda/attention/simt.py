@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from euler_ir.backends.cuda.attention.views import C_TYPES, NamedView, inner_heads, named_views
+from euler_ir.backends.cuda.attention.views import C_TYPES, NamedView, inner_heads, named_views, views_in_c
 from euler_ir.backends.cuda.calls import Launch, Number, Source
 from euler_ir.backends.cuda.sources import unit
 from euler_ir.dtypes import DType, accumulation_dtype
@@ -23,6 +23,8 @@ _ROWS = 64
 _PIECE_BYTES = 16
 _PANEL_BYTES = 8 * _PIECE_BYTES  # of a row of a panel
 
+_BLOCKS_AT_ONCE = 2
+"""Of a multiprocessor, at least: as many as have 255 registers a thread, so that nothing is spilled."""
 _MOST_PANELS = 4
 """How many panels of a result's columns a block sums in registers; if there are more, several blocks share them."""
 _MOST_ROWS = 2**30  # so that sums of two such numbers are below 2**31
@@ -131,16 +133,14 @@ def _kind(step: AttentionStep, views: Mapping[str, NamedView], columns: int) -> 
 
 
 @functools.cache
-def _source(function: _Function, kind: _Kind, parameters: tuple[tuple[str, str], ...]) -> Source:
-    name, types, sums = f"{function.name}_{kind}", dict(parameters), C_TYPES[kind.sums.name]
-    views = "".join(f"    EIR_VIEW({c_type}, {view}),\n" for view, c_type in parameters)
-    passed = ",\n        ".join(
-        f"EIR_VIEW_OF({types[view]}, {view})" if view in types else "eir::View<const long long>{}"
-        for view in (*function.operands, *function.results)
-    )
+def _source(function: _Function, kind: _Kind, types: tuple[tuple[str, str], ...]) -> Source:
+    """The source of one kernel; ``types`` are the views that it takes, with their types in C++."""
+    name, sums = f"{function.name}_{kind}", C_TYPES[kind.sums.name]
+    parameters, passed = views_in_c(dict(types), (*function.operands, *function.results))
     body = (
-        f'extern "C" __global__ void __launch_bounds__({_THREADS}) {name}(\n'
-        f"{views}    EIR_SIZES({sums})) {{\n"
-        f"    eir::simt::{function.call.format(kind.c_type)}(\n        EIR_SIZES_OF({sums}),\n        {passed});\n}}\n"
+        f'extern "C" __global__ void __launch_bounds__({_THREADS}, {_BLOCKS_AT_ONCE}) {name}(\n'
+        f"    {parameters},\n    EIR_SIZES({sums})) {{\n"
+        f"    eir::simt::{function.call.format(kind.c_type)}(\n"
+        f"        EIR_SIZES_OF({sums}),\n        {passed});\n}}\n"
     )
     return Source(name, unit(name, (*_FILES, _FOLDER / function.file), body), (name,))

@@ -20,9 +20,7 @@ __device__ __forceinline__ void forward(
     const auto query = queries.of(task.head), key = keys.of(task.head), value = values.of(task.head);
     const auto visible_from = visible_froms.of(task.head);
     const Visible<Kind> visible{sizes.queries, sizes.keys, sizes.ahead};
-    int first_keys[thread_rows];
-#pragma unroll
-    for (int i = 0; i < thread_rows; ++i) first_keys[i] = visible.first_key(visible_from, task.first + place.row_at(i));
+    const auto first_key = [&](int i) { return visible.first_key(visible_from, task.first + place.row_at(i)); };
 
     Sum tops[thread_rows], totals[thread_rows];  // a thread's totals are those of its columns
 #pragma unroll
@@ -31,19 +29,23 @@ __device__ __forceinline__ void forward(
     const int end = visible.last_key(min(task.first + rows, sizes.queries) - 1) + 1;
     for (int first = 0; first < end; first += tile::across) {
         const int last = first + tile::across - 1;
-        if (!visible.any(first_keys, last)) continue;
+        bool seen = false;
+#pragma unroll
+        for (int i = 0; i < thread_rows; ++i) seen |= first_key(i) <= last;
+        if (!visible.any(seen)) continue;
         Scores<Sum> scores;
         multiply<Kind::aligned>(
             scores, weights, panel, place, sizes.width, query, task.first, sizes.queries, key, first, end);
         const bool all = visible.all(task.first, task.first + rows - 1, last);
 #pragma unroll
         for (int i = 0; i < thread_rows; ++i) {
+            const int begin = first_key(i);
             Sum top = tops[i];  // a NaN is passed over here, and comes out of exp
 #pragma unroll
             for (int j = 0; j < tile::thread_columns; ++j) {
                 const int row = task.first + place.row_at(i), column = first + place.column_at(j);
-                const bool seen = all || visible.is(row, first_keys[i], column);
-                scores[i][j] = seen ? rounded_product(scores[i][j], sizes.scale) : -infinity<Sum>();
+                const bool is_seen = all || visible.is(row, begin, column);
+                scores[i][j] = is_seen ? rounded_product(scores[i][j], sizes.scale) : -infinity<Sum>();
                 top = scores[i][j] > top ? scores[i][j] : top;
             }
             top = highest_of_row(top);

@@ -42,11 +42,12 @@ __device__ __forceinline__ void gradient(
         const auto logsumexp = logsumexps.of(head), delta = deltas.of(head);
         const auto visible_from = visible_froms.of(head);
         for (int first = begin; first < end; first += tile::across) {
-            int first_keys[thread_queries];
+            const auto first_key = [&](int n) { return visible.first_key(visible_from, query_at(n, first)); };
+            bool seen = false;
 #pragma unroll
             for (int n = 0; n < thread_queries; ++n)
-                first_keys[n] = visible.first_key(visible_from, query_at(n, first));
-            if (!visible.any(first_keys, rows_are_queries ? first + tile::across - 1 : last_row)) continue;
+                seen |= first_key(n) <= (rows_are_queries ? first + tile::across - 1 : last_row);
+            if (!visible.any(seen)) continue;
 
             Scores<Sum> scores, by_weights;
             multiply<Kind::aligned>(
@@ -57,10 +58,12 @@ __device__ __forceinline__ void gradient(
                     by_weights, weights, panel, place, sizes.value_width, rows_are_queries ? d_output : value,
                     task.first, end_of_rows, rows_are_queries ? value : d_output, first, end);
 
+            int first_keys[thread_queries];
             Sum shifts[thread_queries], means[thread_queries];
 #pragma unroll
             for (int n = 0; n < thread_queries; ++n) {
                 const int at = min(query_at(n, first), sizes.queries - 1);
+                first_keys[n] = first_key(n);
                 shifts[n] = finite_shift(*logsumexp.row(at));
                 means[n] = by == By::value ? Sum(0) : *delta.row(at);
             }

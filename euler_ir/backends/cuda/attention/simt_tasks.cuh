@@ -33,9 +33,8 @@ struct Task {
 template <int columns, bool last_first>
 __device__ __forceinline__ Task task_of_block(int width, int end, int inner_heads, int group) {
     const int parts = (width + columns - 1) / columns, blocks = (end + rows - 1) / rows;
-    const int part = int(blockIdx.x % parts);
-    const long long number = blockIdx.x / parts;
-    const int block = int(number % blocks);
+    const unsigned number = blockIdx.x / parts;
+    const int part = int(blockIdx.x % parts), block = int(number % blocks);
     return {
         head_at(number / blocks, inner_heads, group),
         (last_first ? blocks - 1 - block : block) * rows,
@@ -60,13 +59,8 @@ template <class Kind> struct Visible {
     __device__ __forceinline__ bool all(int first_query, int last_query, int last_seen) const {
         return !Kind::visible_from && last_query < queries && last_seen <= last_key(first_query);
     }
-    // Whether some query of the block's threads sees a key up to `last`; a barrier.
-    template <int count> __device__ __forceinline__ bool any(const int (&first_keys)[count], int last) const {
-        if (!Kind::visible_from) return true;
-        bool seen = false;
-        for (const int first : first_keys) seen |= first <= last;
-        return __syncthreads_or(seen);
-    }
+    // Whether some thread of the block has `seen` a key of the tile. A barrier, if visible_from may hide one.
+    __device__ __forceinline__ bool any(bool seen) const { return !Kind::visible_from || __syncthreads_or(seen); }
 };
 
 // -- sums over the lanes that share a row -----------------------------------------------------------------------------

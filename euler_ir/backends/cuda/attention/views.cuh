@@ -3,7 +3,7 @@ namespace eir {
 
 // Which head of queries: its place along the two batch axes of keys, and among the heads that share those keys.
 struct Head {
-    long long outer, inner, member;
+    unsigned outer, inner, member;
 };
 
 __device__ __forceinline__ Head head_at(unsigned number, unsigned inner_heads, unsigned group) {

@@ -7,6 +7,7 @@ steps along two batch axes of keys, along the heads that share them, and between
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from euler_ir.backends.cuda.calls import Argument, BufferPointer, Number
@@ -72,6 +73,17 @@ def named_views(step: AttentionStep) -> dict[str, NamedView]:
     return {
         name: NamedView(name, view, _dtype(step, name), is_result, *extent) for name, view, extent, is_result in named
     }
+
+
+def views_in_c(types: Mapping[str, str], order: Sequence[str]) -> tuple[str, str]:
+    """The parameters of a kernel with views of these ``types`` in C++ by name, and what it passes on: those of
+    ``order``, an empty view for the one that may be absent.
+    """
+    parameters = (f"EIR_VIEW({c_type}, {name})" for name, c_type in types.items())
+    passed = (
+        f"EIR_VIEW_OF({types[name]}, {name})" if name in types else "eir::View<const long long>{}" for name in order
+    )
+    return ",\n    ".join(parameters), ",\n        ".join(passed)
 
 
 def inner_heads(step: AttentionStep) -> int:

@@ -34,7 +34,12 @@ template <class T> __device__ __forceinline__ T from_float(float x);
 
 template <> __device__ __forceinline__ bf16 from_float<bf16>(float x) {
     bf16 y;
+#if __CUDA_ARCH__ >= 800
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+#else
+    const unsigned bits = __float_as_uint(x);
+    y.bits = x == x ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : 0x7fff;
+#endif
     return y;
 }
 
@@ -48,15 +53,23 @@ template <> __device__ __forceinline__ f16 from_float<f16>(float x) {
 template <class T> __device__ __forceinline__ unsigned pack2(float low, float high);
 
 template <> __device__ __forceinline__ unsigned pack2<bf16>(float low, float high) {
+#if __CUDA_ARCH__ >= 800
     unsigned word;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
     return word;
+#else
+    return unsigned(from_float<bf16>(high).bits) << 16 | from_float<bf16>(low).bits;
+#endif
 }
 
 template <> __device__ __forceinline__ unsigned pack2<f16>(float low, float high) {
+#if __CUDA_ARCH__ >= 800
     unsigned word;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
     return word;
+#else
+    return unsigned(from_float<f16>(high).bits) << 16 | from_float<f16>(low).bits;
+#endif
 }
 
 // `low` in x, `high` in y.
