@@ -126,14 +126,15 @@ def test_a_label_that_is_no_class_makes_its_own_loss_nan():
         assert np.array_equal(np.isnan(outputs["dx"]).any(-1)[0], np.arange(256) == 200)
 
 
-def test_half_types_are_summed_in_f32_and_rounded_once():
+def test_products_of_halves_stay_such_and_are_summed_in_f32():
     before, after = split(head(4, 128, mean_loss, bias=True, dtype=ei.bf16), itemsize=2)
     assert after.outputs["dweight"].dtype == ei.bf16
+    assert {op.result.dtype for op in after.ops if op.name == "matmul"} == {ei.bf16}
     leaves = arrays(4, 128, dtype=ei.bf16.numpy)
     wanted, found = (interpreter.run(graph, leaves)[0] for graph in (before, after))
     for name in ("dweight", "dbias"):
         exact = wanted[name].astype(np.float64)
-        # Terms are rounded to bf16 alike; an unlike order in f32 rarely moves the last rounding.
+        # Each block's product is rounded to bf16, and then their sum.
         np.testing.assert_allclose(found[name].astype(np.float64), exact, rtol=2**-7, atol=1e-3 * np.abs(exact).max())
 
 
