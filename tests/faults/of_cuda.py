@@ -3,7 +3,6 @@
 from fault import Fault
 
 ATTENTION = "tests/cuda/test_cuda_attention.py"
-FLASH = "tests/cuda/test_cuda_flash.py"
 NESTS = "tests/cuda/test_cuda_nests.py"
 MAPPINGS = "tests/cuda/test_cuda_mappings.py"
 
@@ -107,89 +106,6 @@ FAULTS = (
         "blocks = (end + rows - 1) / rows;",
         "blocks = end / rows;",
         (f"{ATTENTION}::test_any_number_of_queries_and_keys",),
-    ),
-    # -- attention on tensor cores -------------------------------------------------------------------------------------
-    Fault(
-        "fragment-swapped",
-        "The two halves of a right operand are given to the tensor cores in the wrong order.",
-        "backends/cuda/attention/flash_tile.cuh",
-        "    ldmatrix_x4_transposed(r, tile.at(row + lane % 16, column + lane / 16 * 8));\n"
-        "    b[0][0] = r[0], b[0][1] = r[1], b[1][0] = r[2], b[1][1] = r[3];\n",
-        "    ldmatrix_x4_transposed(r, tile.at(row + lane % 16, column + lane / 16 * 8));\n"
-        "    b[0][0] = r[1], b[0][1] = r[0], b[1][0] = r[2], b[1][1] = r[3];\n",
-        (f"{FLASH}::test_any_number_of_queries_and_keys",),
-    ),
-    Fault(
-        "weights-of-other-rows",
-        "Weights become a left operand with the rows of its halves swapped.",
-        "backends/cuda/attention/flash_tile.cuh",
-        "    a[1] = pack2<T>(d[2], d[3]);\n    a[2] = pack2<T>(next[0], next[1]);\n",
-        "    a[2] = pack2<T>(d[2], d[3]);\n    a[1] = pack2<T>(next[0], next[1]);\n",
-        (f"{FLASH}::test_any_number_of_queries_and_keys",),
-    ),
-    Fault(
-        "copy-not-waited-for",
-        "Keys are read from shared memory while their asynchronous copy is still on its way.",
-        "backends/cuda/attention/flash_backward_queries.cuh",
-        "        cp_async_wait<0>();\n        __syncthreads();  // this tile of keys is there",
-        "        __syncthreads();  // this tile of keys is there",
-        (f"{FLASH}::test_rows_that_are_aligned_are_copied_16_bytes_at_once",),
-    ),
-    Fault(
-        "tile-overwritten-while-it-is-read",
-        "No barrier keeps a tile of queries until all warps have read it.",
-        "backends/cuda/attention/flash_backward_keys.cuh",
-        "        __syncthreads();  // the next tile of queries is there, and this one is no longer needed\n",
-        "",
-        (f"{FLASH}::test_any_number_of_queries_and_keys",),
-    ),
-    Fault(
-        "copies-beyond-the-last-row",
-        "Rows behind the last key are copied instead of zeros.",
-        "backends/cuda/attention/flash_tile.cuh",
-        "cp_async_16(to, from + column, first + row < count && column < width);",
-        "cp_async_16(to, from + column, column < width);",
-        (f"{FLASH}::test_rows_that_are_aligned_are_copied_16_bytes_at_once",),
-    ),
-    Fault(
-        "diagonal-one-off",
-        "With causal attention on tensor cores a query does not see its own key.",
-        "backends/cuda/attention/flash_mask.cuh",
-        "    return causal ? min(keys, row + 1 - queries + keys) : keys;\n",
-        "    return causal ? min(keys, row - queries + keys) : keys;\n",
-        (f"{FLASH}::test_any_number_of_queries_and_keys",),
-    ),
-    Fault(
-        "output-not-rescaled",
-        "The output that was summed for a smaller maximum is not scaled down when a larger one comes.",
-        "backends/cuda/attention/flash_forward.cuh",
-        "            output[i][j][half * 2 + 1] *= factor;\n",
-        "",
-        (f"{FLASH}::test_maxima_that_grow_from_tile_to_tile",),
-    ),
-    Fault(
-        "total-of-half-a-row",
-        "The sum of a row leaves out the lanes of its other half.",
-        "backends/cuda/attention/flash_forward.cuh",
-        "        return pair + __shfl_xor_sync(0xffffffff, pair, 2);\n",
-        "        return pair;\n",
-        (f"{FLASH}::test_any_number_of_queries_and_keys",),
-    ),
-    Fault(
-        "maximum-of-minus-infinity",
-        "On tensor cores the maximum -inf is subtracted from scores that are all -inf.",
-        "backends/cuda/attention/flash_tile.cuh",
-        "float finite_shift(float top) { return top == -infinity() ? 0.0f : top; }",
-        "float finite_shift(float top) { return top; }",
-        (f"{FLASH}::test_queries_that_see_no_key_give_0",),
-    ),
-    Fault(
-        "offsets-of-tiles-in-32-bits",
-        "Where a row of a tile begins is computed in 32 bits, and wraps in large tensors.",
-        "backends/cuda/attention/flash_tile.cuh",
-        "matrix.base + (long long)(first + row) * step;",
-        "matrix.base + (first + row) * step;",
-        (f"{FLASH}::test_offsets_beyond_32_bits",),
     ),
     # -- generated kernels ---------------------------------------------------------------------------------------------
     Fault(

@@ -91,6 +91,14 @@ FAULTS = (
         (*LENGTHS, *ORDERS, *RACES),
     ),
     Fault(
+        "tensor-cores-of-the-gradient-do-not-wait",
+        "In the gradient of queries keys are read while their copies are on their way.",
+        f"{FOLDER}/flash_backward_queries.cuh",
+        "        cp_async_wait<0>();\n        __syncthreads();  // this tile of keys is there",
+        "        __syncthreads();  // this tile of keys is there",
+        LENGTHS,
+    ),
+    Fault(
         "first-visible-keys-without-a-barrier",
         "The first key that each query sees is read before all threads have stored theirs.",
         f"{FOLDER}/flash_mask.cuh",
@@ -164,6 +172,16 @@ FAULTS = (
         "    ldmatrix_x4(r, ",
         LENGTHS,
     ),
+    Fault(
+        "halves-of-a-right-operand-swapped",
+        "The two registers of a right operand are given to the tensor cores in the wrong order.",
+        f"{FOLDER}/flash_tile.cuh",
+        "    ldmatrix_x4_transposed(r, tile.at(row + lane % 16, column + lane / 16 * 8));\n"
+        "    b[0][0] = r[0], b[0][1] = r[1], b[1][0] = r[2], b[1][1] = r[3];\n",
+        "    ldmatrix_x4_transposed(r, tile.at(row + lane % 16, column + lane / 16 * 8));\n"
+        "    b[0][0] = r[1], b[0][1] = r[0], b[1][0] = r[2], b[1][1] = r[3];\n",
+        LENGTHS,
+    ),
     # -- masks ---------------------------------------------------------------------------------------------------------
     Fault(
         "tensor-cores-see-one-key-too-many",
@@ -171,6 +189,14 @@ FAULTS = (
         f"{FOLDER}/flash_mask.cuh",
         "if (j * 8 + r >= own_end ||",
         "if (j * 8 + r > own_end ||",
+        LENGTHS,
+    ),
+    Fault(
+        "queries-do-not-see-their-own-key",
+        "A causal query sees the keys before its own alone.",
+        f"{FOLDER}/flash_mask.cuh",
+        "min(keys, row + 1 - queries + keys)",
+        "min(keys, row - queries + keys)",
         LENGTHS,
     ),
     Fault(
@@ -215,7 +241,7 @@ FAULTS = (
     ),
     # -- numbers -------------------------------------------------------------------------------------------------------
     Fault(
-        "output-not-rescaled",
+        "tiles-before-are-not-rescaled",
         "What earlier tiles have given is not scaled to a larger maximum.",
         f"{FOLDER}/flash_forward.cuh",
         "                    rescale(i, half, exp2_approximate(above * scale_log2), output);\n",
