@@ -7,7 +7,8 @@ from launching import launch
 ORDERS = ["ascending", "descending", 0, 1]
 
 ROW_SUMS = """
-extern "C" __global__ void __launch_bounds__(128) row_sums(const float* __restrict__ x, float* __restrict__ sums, int columns) {
+extern "C" __global__ void __launch_bounds__(128)
+row_sums(const float* __restrict__ x, float* __restrict__ sums, int columns) {
     EIR_SHARED(float, partial, 4);
     float sum = 0;
     for (int i = threadIdx.x; i < columns; i += blockDim.x) sum += x[blockIdx.x * (long long)columns + i];

@@ -141,10 +141,11 @@ FAULTS = {
     r".*threads \(0, 0, 0\) to \(59, 0, 0\): wait at __syncthreads on line 18\n"
     r".*threads \(60, 0, 0\) to \(63, 0, 0\): finished",
     "waits_for_each_other": r"block \(0, 0, 0\): its threads wait for each other for ever\n"
-    r".*thread \(0, 0, 0\): wait at __syncwarp on line 22, mask 0xffffffff\n.*thread \(1, 0, 0\): wait at __syncthreads",
-    "shuffles_in_two_ways": r"thread \(7, 0, 0\): __shfl_up_sync with mask 0xffffffff waits for lane 0, which waits for this "
-    r"one at __shfl_down_sync",
-    "names_finished_lanes": r"thread \(31, 0, 0\): it finished while lane 0 of its warp waits for it at __shfl_xor_sync",
+    r".*thread \(0, 0, 0\): wait at __syncwarp on line 22, mask 0xffffffff\n"
+    r".*thread \(1, 0, 0\): wait at __syncthreads",
+    "shuffles_in_two_ways": r"thread \(7, 0, 0\): __shfl_up_sync with mask 0xffffffff waits for lane 0, which waits "
+    r"for this one at __shfl_down_sync",
+    "names_finished_lanes": r"thread \(31, 0, 0\): it finished while lane 0 of its warp waits for it at __shfl_xor",
     "leaves_out_itself": r"thread \(0, 0, 0\): __ballot_sync with mask 0xfffffffe, which leaves out the caller, lane 0",
     "shuffles_over_a_width_of_12": r"thread \(0, 0, 0\): __shfl_sync has a width of 12",
     "reads_a_misaligned_vector": rf"{HERE}: it accesses 'const struct float4' at 0x\w+, which is not a multiple of 16",
@@ -152,9 +153,9 @@ FAULTS = {
     "copies_from_a_misaligned_address": rf"{HERE}: cp.async of 16 bytes from \w+ to \w+, which must be multiples of 16",
     "copies_to_what_is_not_shared": rf"{HERE}: cp.async to \w+, which is not in shared memory",
     "copies_twice": rf"{HERE}: cp.async to \w+ while another copy to it is on its way",
-    "loads_a_matrix_before_it_landed": r"thread \((\d+), 0, 0\): it reads what cp.async of thread \(\1, 0, 0\) copies to",
+    "loads_a_matrix_before_it_landed": r"thread \((\d+), 0, 0\): it reads what cp.async of thread \(\1, 0, 0\) ",
     "loads_a_matrix_from_odd_rows": r"thread \(0, 0, 0\): ldmatrix_x2 of a row at \w+, not a multiple of 16",
-    "writes_past_a_shared_array": r"block \(0, 0, 0\): it wrote right past the end of the shared array 'tile' of 256 bytes",
+    "writes_past_a_shared_array": r"block \(0, 0, 0\): it wrote right past the end of the shared array 'tile' of 256",
     "indexes_past_a_shared_array": r"thread \(7, 0, 0\): its index is 8, in an array 'float \[8\]'",
     "reads_past_dynamic_shared_memory": r"thread \(63, 0, 0\): it reads right past the end of dynamic shared memory",
     "indexes_past_registers": r"thread \(0, 0, 0\): its index is 4, in an array 'float \[4\]'",
@@ -327,7 +328,9 @@ def test_numbers_that_a_parameter_cannot_hold(number, value, takes):
     launch(source, "stores", 1, 1, *arguments)
     assert x.tolist() == [-(2.0**31), 2.0**63, 3, 1]
     arguments[number] = value
-    with pytest.raises(ExecutionError, match=rf"argument {number} is .*{re.escape(repr(value))}, and the kernel takes {takes}"):
+    with pytest.raises(
+        ExecutionError, match=rf"argument {number} is .*{re.escape(repr(value))}, and the kernel takes {takes}"
+    ):
         launch(source, "stores", 1, 1, *arguments)
 
 
@@ -342,12 +345,16 @@ def test_names_and_orders_that_are_not_there():
 def test_a_mask_names_lanes_that_the_block_has_not_got():
     module = build.load(INCREMENT)
     module.launch("one_lane", 1, 64, 0, [])
-    with pytest.raises(ExecutionError, match=r"thread \(32, 0, 0\): __shfl_sync .* names lanes 16 to 31; the warp has no such"):
+    with pytest.raises(
+        ExecutionError, match=r"thread \(32, 0, 0\): __shfl_sync .* names lanes 16 to 31; the warp has no such"
+    ):
         module.launch("one_lane", 1, 48, 0, [])
 
 
 def test_what_the_compiler_refuses():
-    with pytest.raises(LoweringError, match=r"g\+\+ refuses kernels.cu\n(.*\n)?.*kernels.cu:2:.*error: .nowhere. was not declared"):
+    with pytest.raises(
+        LoweringError, match=r"g\+\+ refuses kernels.cu\n(.*\n)?.*kernels.cu:2:.*error: .nowhere. was not declared"
+    ):
         build.load('extern "C" __global__ void k(float* x) {\n    *x = nowhere; }')
     with pytest.raises(LoweringError, match="kernels.cu has no kernel"):
         build.load("__device__ float f(float x) { return x; }")

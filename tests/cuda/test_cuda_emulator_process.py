@@ -20,10 +20,12 @@ ROOT = Path(__file__).parents[2]
 
 SOURCE = """
 extern "C" __global__ void waits(volatile int* flag) { while (*flag == 0) {} }
-extern "C" __global__ void adds(int* x, int n) { for (int i = 0; i < n; ++i) atomicAdd(x + threadIdx.x, 1); __syncthreads(); }
+extern "C" __global__ void adds(int* x, int n) { for (int i = 0; i < n; ++i) atomicAdd(x + threadIdx.x, 1); }
 extern "C" __global__ void reads(int* x, long long offset) { x[0] = x[offset]; }
 extern "C" __global__ void halves(float* x) { x[threadIdx.x] *= 0.5f; }
-extern "C" __global__ void greets() { if (threadIdx.x < 2) printf("thread %d of block %d\\n", threadIdx.x, blockIdx.x); }
+extern "C" __global__ void greets() {
+    if (threadIdx.x < 2) printf("thread %d of block %d\\n", threadIdx.x, blockIdx.x);
+}
 """
 
 
@@ -76,7 +78,8 @@ def test_a_forked_child_launches():
 
 
 def run_python(text):
-    script = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nSOURCE = {SOURCE!r}\n" + textwrap.dedent(text)
+    begin = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nSOURCE = {SOURCE!r}\n"
+    script = begin + textwrap.dedent(text)
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
 
 
@@ -139,7 +142,9 @@ def test_what_kernels_print(capfd):
 def test_libraries_come_from_the_cache_unless_they_are_damaged(tmp_path, monkeypatch):
     compiled, compile_library = [], toolchain._compile
     monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(toolchain, "_compile", lambda name, *rest: compiled.append(name) or compile_library(name, *rest))
+    monkeypatch.setattr(
+        toolchain, "_compile", lambda name, *rest: compiled.append(name) or compile_library(name, *rest)
+    )
 
     def answer(text, *options):
         return toolchain.load(toolchain.library("answer.cu", text, options)).answer()

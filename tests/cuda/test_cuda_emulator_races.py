@@ -89,7 +89,17 @@ ORDERS = ["ascending", "descending", 0, 1]
 
 def run(kernel, wrong, order, sanitize=True):
     x = np.arange(64, dtype=np.float32)
-    launch(KERNELS, kernel, 1 if kernel not in RACES[-2:] else 3, 64, x, wrong, shared_bytes=256, order=order, sanitize=sanitize)
+    launch(
+        KERNELS,
+        kernel,
+        1 if kernel not in RACES[-2:] else 3,
+        64,
+        x,
+        wrong,
+        shared_bytes=256,
+        order=order,
+        sanitize=sanitize,
+    )
     return x
 
 
@@ -101,11 +111,14 @@ def test_a_race_is_found_in_every_order_with_both_lines_and_none_without_it(kern
         with pytest.raises(ExecutionError, match="no barrier is between them") as caught:
             run(kernel, 1, order)
         message = str(caught.value)
-        assert re.match(
-            rf"kernel {kernel}, block \(\d, 0, 0\), thread \(\d+, 0, 0\): it (reads|writes|atomically changes) byte \d+ of .*, "
-            r"which thread \(\d+, 0, 0\) of block \(\d, 0, 0\) (reads|writes|atomically changes), and no",
-            message,
-        ) or "a variable that is __shared__" in message
+        assert (
+            re.match(
+                rf"kernel {kernel}, block \(\d, 0, 0\), thread \(\d+, 0, 0\): it (reads|writes|atomically changes) byte"
+                r" \d+ of .*, which thread \(\d+, 0, 0\) of block \(\d, 0, 0\) (reads|writes|atomically changes), and no",
+                message,
+            )
+            or "a variable that is __shared__" in message
+        )
         named = [int(number) for number in re.findall(r"kernels\.cu:(\d+): ", message)]
         assert len(named) == 2 and set(named) <= set(lines), message
 
@@ -115,7 +128,9 @@ def test_equal_values_written_by_several_threads_race():
         run("writes_where_another_block_reads", 0, "ascending")
 
 
-@pytest.mark.parametrize("kernel", [kernel for kernel in RACES if kernel not in ("reads_its_neighbour", "orders_half_of_the_warp")])
+@pytest.mark.parametrize(
+    "kernel", [kernel for kernel in RACES if kernel not in ("reads_its_neighbour", "orders_half_of_the_warp")]
+)
 def test_most_of_these_races_show_in_no_result_of_some_order(kernel):
     """Why races are looked for: nothing is NaN that was not written, in one order at least."""
     outcomes = []

@@ -1,4 +1,4 @@
-"""Check the kernels of a file in every order of threads, with each load and store watched; see docs/cuda_emulator.md."""
+"""Check a kernel of a file in several orders of threads, with each access watched; see docs/cuda_emulator.md."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m euler_ir.backends.cuda.emulator", description=__doc__)
     parser.add_argument("file", help="CUDA C++")
-    parser.add_argument("values", nargs="*", help="f32[4,6]: random numbers; i32[6]<10: from 0 to 9; 1.5: a number; null")
+    parser.add_argument("values", nargs="*", help="f32[4,6]: random numbers; i32[6]<10: from 0 to 9; 1.5; null")
     parser.add_argument("--kernel", help="which one, also of a template: 'scale<float>' (default: the only one)")
     parser.add_argument("--blocks", type=_extent, default=(1,), help="of the grid, such as 2,3 (default: 1)")
     parser.add_argument("--threads", type=_extent, default=(32,), help="of a block (default: 32)")

@@ -33,7 +33,9 @@ def check_arguments(kernel: str, parameters: Sequence[Parameter], arguments: Seq
     check_count(kernel, parameters, arguments)
     for number, (parameter, argument) in enumerate(zip(parameters, arguments, strict=True)):
         if len(argument) != parameter.size:
-            raise ExecutionError(f"kernel {kernel}: argument {number} has {len(argument)} bytes; its type has {parameter.size}")
+            raise ExecutionError(
+                f"kernel {kernel}: argument {number} has {len(argument)} bytes; its type has {parameter.size}"
+            )
         address = int.from_bytes(argument, "little") if parameter.kind == "p" else 0
         if address and not memory.is_allocated(address):
             details = (memory.describe(address),)

@@ -16,8 +16,8 @@ from euler_ir.errors import LoweringError
 _PROCESSES = 2
 _MOST_TOGETHER = 16
 
-# The checks call the runtime, which says what thread it was; GCC's own library for them is not linked. Names are seen in
-# one library alone: different sources may have kernels, and static variables of templates, of the same name.
+# The checks call the runtime, which says what thread it was; GCC's own library for them is not linked. Names are seen
+# in one library alone: different sources may have kernels, and static variables of templates, of the same name.
 _CHECKS = "alignment,bounds,signed-integer-overflow,shift-exponent,integer-divide-by-zero,unreachable,return"
 _OPTIONS = (
     *("-fmax-errors=5", "-DEIR_EMULATOR", "-O2", "-g1", "-w", f"-fsanitize={_CHECKS}", "-nodefaultlibs", "-lm", "-lc"),
@@ -36,11 +36,11 @@ def load(
 ) -> Module:
     """Compile ``source`` for this machine, or find it in the cache.
 
-    With ``contract``, products and sums become multiply-adds, as a GPU's compiler makes them, if the processor has them.
-    ``kernels`` names its kernels, templates with their arguments (``"scale<float>"``); by default those of the Source, or
-    all functions that say __global__ and are no templates. With ``sanitize``, launches check each load and store: that it
-    lies in an allocation or array to the byte, and that no other thread's access races with it; they take about ten times
-    as long. Raises LoweringError with g++'s messages.
+    With ``contract``, products and sums become multiply-adds, as a GPU's compiler makes them, if the processor has
+    them. ``kernels`` names its kernels, templates with their arguments (``"scale<float>"``); by default those of the
+    Source, or all functions that say __global__ and are no templates. With ``sanitize``, launches check each load and
+    store: that it lies in an allocation or array to the byte, and that no other thread's access races with it; they
+    take a few times as long. Raises LoweringError with g++'s messages.
     """
     return load_many([source], contract, kernels, sanitize)[0]
 
@@ -53,8 +53,8 @@ def load_many(
 ) -> list[Module]:
     """As `load`, of many sources, two of which are compiled at the same time.
 
-    Of Sources, those that declare no names which others may have are compiled together, which saves reading the header for
-    each.
+    Of Sources, those that declare no names which others may have are compiled together, which saves reading the header
+    for each.
     """
     toolchain.runtime()
     wanted = [_as_source(source, kernels) for source in sources]
@@ -87,8 +87,8 @@ def _groups(sources: list[Source], generated: set[Source]) -> list[list[Source]]
     count = Counter(kernel for source in sources for kernel in source.kernels)
     alone, others = [], []
     for source in sources:
-        has_names_alone = all(count[kernel] == 1 for kernel in source.kernels) and "namespace" not in own_code(source.text)
-        (others if source in generated and has_names_alone else alone).append(source)
+        can_join = source in generated and "namespace" not in own_code(source.text)
+        (others if can_join and all(count[kernel] == 1 for kernel in source.kernels) else alone).append(source)
     together = [others[first : first + _MOST_TOGETHER] for first in range(0, len(others), _MOST_TOGETHER)]
     return [[source] for source in alone] + together
 
@@ -106,8 +106,8 @@ def _compiled(source: Source, contract: bool, sanitize: bool) -> Module:
         f'#include "cuda_emulator.h"\n#line 1 "{source.name}"\n{_with_dynamic_arrays(source.text)}\n'
         f'#line 1 "the table of kernels"\nEMULATED_KERNELS = {{\n{table}    {{}}}};\n'
     )
-    options = (*_OPTIONS, f"-ffp-contract={'fast' if contract else 'off'}", *(["-fsanitize=thread"] if sanitize else []))
-    return Module(source.name, text, toolchain.library(source.name, text, options))
+    chosen = ["-ffp-contract=fast" if contract else "-ffp-contract=off", *(["-fsanitize=thread"] if sanitize else [])]
+    return Module(source.name, text, toolchain.library(source.name, text, (*_OPTIONS, *chosen)))
 
 
 def kernel_names(text: str) -> list[str]:

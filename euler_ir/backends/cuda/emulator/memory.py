@@ -18,8 +18,8 @@ def allocate(nbytes: int, name: str = "", alignment: int = 16, poison: bool = Tr
     """The address of ``nbytes`` new bytes, a multiple of ``alignment``; ``name`` is for messages.
 
     The less the alignment, the nearer is the end to the page that cannot be touched; 16 is enough for vectors.
-    Without ``poison`` the memory is zeros that take no room before they are touched, for buffers larger than the machine.
-    Raises MemoryError.
+    Without ``poison`` the memory is zeros that take no room before they are touched, for buffers larger than the
+    machine. Raises MemoryError.
     """
     if nbytes < 0:
         raise ExecutionError(f"an allocation of {nbytes} bytes")

@@ -96,9 +96,10 @@ class Module:
     ) -> None:
         """Run ``kernel`` on a grid of ``blocks`` of ``threads`` each, numbers or up to three of them, to its end.
 
-        ``shared_bytes`` is dynamic shared memory; ``arguments`` are the arguments' bytes as C++ has them. Blocks run one
-        after the other, and the threads of a block until they wait: in ascending or descending ``order``, or in a random
-        one of a seed. A block that takes more processor time than ``block_seconds`` is taken for one that never ends.
+        ``shared_bytes`` is dynamic shared memory; ``arguments`` are the arguments' bytes as C++ has them. Blocks run
+        one after the other, and the threads of a block until they wait: in ascending or descending ``order``, or in a
+        random one of a seed. A block that takes more processor time than ``block_seconds`` is taken for one that never
+        ends.
         Raises ExecutionError for what a GPU of ``architecture`` cannot launch, and for what the kernel does wrong, with
         kernel, block and thread.
         """
@@ -132,9 +133,9 @@ class Module:
     ) -> None:
         """As `launch`, with arrays of numpy where the kernel takes pointers, and numbers where it takes numbers.
 
-        An array is copied to memory of its own before, and back after. None is a null pointer; a value of any other type
-        is given as bytes. ``options`` are those of `launch`. Raises ExecutionError as `launch` does, and for a number that
-        the parameter's type cannot hold.
+        An array is copied to memory of its own before, and back after. None is a null pointer; a value of any other
+        type is given as bytes. ``options`` are those of `launch`. Raises ExecutionError as `launch` does, and for a
+        number that the parameter's type cannot hold.
         """
         parameters = _parameters(self._entry(kernel))
         check_count(kernel, parameters, arguments)
@@ -155,7 +156,7 @@ class Module:
                 memory.free(address)
 
     def _lines(self, place: _FaultPlace) -> list[str]:
-        """The lines of the source that a fault is on, innermost first, for people; then those of a race's other side."""
+        """The lines of the source that a fault is on, innermost first, for people; then those of a race's other end."""
         if place.line:
             return self._quoted([place.line])
         lines = self._quoted(self._lines_of(place.instruction, place.library))

@@ -52,7 +52,8 @@ def processor_options() -> tuple[str, ...]:
 def library(name: str, sources: list[Path] | str, options: tuple[str, ...]) -> bytes:
     """The shared library of ``sources``, files or the text of one, from the cache if it is there.
 
-    Files may include headers that lie beside them. Raises LoweringError with g++'s messages, in which a text is called ``name``.
+    Files may include headers that lie beside them. Raises LoweringError with g++'s messages, in which a text is called
+    ``name``.
     """
     texts = [sources] if isinstance(sources, str) else [path.read_text() for path in (*sources, *_headers(sources))]
     key = (*identity(), *options, name, *texts)
@@ -71,7 +72,8 @@ def _compile(name: str, sources: list[Path] | str, options: tuple[str, ...]) -> 
     with tempfile.TemporaryDirectory(prefix="euler_ir_") as folder:
         target = Path(folder, "library.so")
         files = ["-"] if isinstance(sources, str) else [str(path) for path in sources]
-        command = [compiler(), *_OPTIONS, *processor_options(), f"-I{INCLUDE}", *options, "-x", "c++", *files, "-o", str(target)]
+        command = [compiler(), *_OPTIONS, *processor_options(), f"-I{INCLUDE}", *options, "-x", "c++", *files]
+        command += ["-o", str(target)]
         run = subprocess.run(command, input=sources if isinstance(sources, str) else "", capture_output=True, text=True)
         if run.returncode:
             raise LoweringError(f"g++ refuses {name}", details=tuple(run.stderr.splitlines()[:40]))
@@ -87,7 +89,7 @@ def load(content: bytes, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
 
 
 def source_lines(library: bytes, offset: int) -> list[tuple[str, int]]:
-    """The file and line of an instruction of ``library``, then those that the functions it is inlined in are called from.
+    """The file and line of an instruction of ``library``, then those that call the functions which it is inlined in.
 
     Nothing where it cannot be found out.
     """

@@ -19,7 +19,9 @@ struct WordOf<8> { using Type = unsigned long long; };
 template <typename T, typename Update>
 inline T atomically(T* address, Update update, int line) {
     using Word = typename WordOf<sizeof(T)>::Type;
-    if (uintptr_t(address) % sizeof(T)) fail(line, "an atomic operation at %p, not a multiple of %zu", address, sizeof(T));
+    if (uintptr_t(address) % sizeof(T)) {
+        fail(line, "an atomic operation at %p, not a multiple of %zu", (void*)address, sizeof(T));
+    }
     Word* word = reinterpret_cast<Word*>(address);
     Word old = __atomic_load_n(word, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n(word, &old, bits_as<Word>(T(update(bits_as<T>(old)))), false, __ATOMIC_RELAXED,

@@ -22,8 +22,8 @@ using cuda_emulator::threadIdx;
 constexpr int warpSize = cuda_emulator::WARP;
 
 // A variable of the one thread of the system that runs all fibers: it is static inside of functions, templates too, and
-// all of a unit's lie in one piece of memory, which is poisoned before each block; `used` tells the compiler that others
-// write there. `extern __shared__ type name[];` is written anew by build.py, as no macro can.
+// all of a unit's lie in one piece of memory, which is poisoned before each block; `used` tells the compiler that
+// others write there. `extern __shared__ type name[];` is written anew by build.py, as no macro can.
 #define __shared__ thread_local __attribute__((used))
 
 namespace cuda_emulator {

@@ -1,5 +1,5 @@
-// What kernels and the emulator's runtime say to each other. All of it is inside of one launch, and one launch runs at a
-// time, on one thread of the system: each CUDA thread is a fiber that runs until it waits for others.
+// What kernels and the emulator's runtime say to each other. All of it is inside of one launch, and one launch runs at
+// a time, on one thread of the system: each CUDA thread is a fiber that runs until it waits for others.
 #pragma once
 
 #include <stddef.h>
@@ -23,8 +23,8 @@ constexpr unsigned char POISON = 0xff;  // these bytes are NaN as bf16, f16, f32
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
-// Ends the launch with a fault of the thread that runs, on a line of the source, or 0 where that is not known. The message
-// is made as printf makes it.
+// Ends the launch with a fault of the thread that runs, on a line of the source, or 0 where that is not known. The
+// message is made as printf makes it.
 [[noreturn]] void fail(int line, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
 // -- warps and blocks ------------------------------------------------------------------------------------------------
@@ -38,7 +38,8 @@ struct Request {
     void (*execute)(Request* const* lanes, unsigned mask);
     bool of_live_lanes = false;  // lanes of the mask that are not there or have finished need not come
 
-    // Kept by `meet`: the first request that came of those that are executed together, and in it the lanes that have come.
+    // Kept by `meet`: the first request that came of those that are executed together, and in it the lanes that have
+    // come.
     Request* first = nullptr;
     unsigned arrived = 0;
 };
@@ -114,7 +115,7 @@ struct Kernel {
     void (*call)(void* const* arguments);
     int arguments;
     const unsigned* sizes;
-    const char* kinds;  // 'p': a pointer, 'i': an integer, 'u': one without sign, 'f': a floating-point number, 'o': other
+    const char* kinds;  // 'p': a pointer, 'i' or 'u': an integer with or without sign, 'f': a float, 'o': another type
     void* (*shared_variable)();  // one of the variables that the unit declares as __shared__
     bool reports_accesses;       // its loads and stores call the runtime
 };

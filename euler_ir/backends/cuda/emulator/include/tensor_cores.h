@@ -29,8 +29,8 @@ inline void multiply_add(float* d, const unsigned* a, const unsigned* b, void (*
 
 namespace eir {
 
-// Matrices of 8 x 8 halves: lanes 8 i to 8 i + 7 name the rows, of 16 bytes in shared memory, of matrix i. Each lane gets
-// two neighbours of row lane / 4 of each matrix; with `_transposed`, of column lane / 4.
+// Matrices of 8 x 8 halves: lanes 8 i to 8 i + 7 name the rows, of 16 bytes in shared memory, of matrix i. Each lane
+// gets two neighbours of row lane / 4 of each matrix; with `_transposed`, of column lane / 4.
 inline void ldmatrix_x2(unsigned (&r)[2], const void* row, int line = __builtin_LINE()) {
     cuda_emulator::load_matrices(r, 2, false, row, "ldmatrix_x2", line);
 }

@@ -14,7 +14,9 @@ namespace {
 
 struct Range {
     uintptr_t start, end;
-    bool holds(uintptr_t address, size_t bytes) const { return address >= start && address < end && bytes <= end - address; }
+    bool holds(uintptr_t address, size_t bytes) const {
+        return address >= start && address < end && bytes <= end - address;
+    }
 };
 
 bool reports;

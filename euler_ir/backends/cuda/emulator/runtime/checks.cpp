@@ -76,7 +76,9 @@ void __ubsan_handle_shift_out_of_bounds(const Shift* data, Value, Value count) {
     fail_at(CALLER, "it shifts %s by %ld", data->left.name, long(count));
 }
 
-void __ubsan_handle_builtin_unreachable(const Location*) { fail_at(CALLER, "it comes where it says that it never does"); }
+void __ubsan_handle_builtin_unreachable(const Location*) {
+    fail_at(CALLER, "it comes where it says that it never does");
+}
 void __ubsan_handle_missing_return(const Location*) { fail_at(CALLER, "a function ends without its value"); }
 
 }  // extern "C"

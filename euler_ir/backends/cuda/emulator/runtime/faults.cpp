@@ -48,7 +48,8 @@ std::string state_of(const Thread& thread) {
         snprintf(text, sizeof text, "wait at %s on line %d", thread.barrier, thread.barrier_line);
     } else if (thread.warp->waiting >> thread.lane & 1) {
         const Request& request = *thread.warp->requests[thread.lane];
-        snprintf(text, sizeof text, "wait at %s on line %d, mask 0x%08x", request.operation, request.line, request.mask);
+        snprintf(text, sizeof text, "wait at %s on line %d, mask 0x%08x", request.operation, request.line,
+                 request.mask);
     } else {
         return "can run";
     }
@@ -147,8 +148,8 @@ void fail_disagreement(const Request& request, const Request& other, int other_l
 }
 
 void fail_finished(const Thread& finished, const Request& request, int waiting) {
-    record_fault(&finished, {request.line}, "it finished while lane %d of its warp waits for it at %s, mask 0x%08x", waiting,
-                 request.operation, request.mask);
+    record_fault(&finished, {request.line}, "it finished while lane %d of its warp waits for it at %s, mask 0x%08x",
+                 waiting, request.operation, request.mask);
     leave_kernel();
 }
 
@@ -164,9 +165,10 @@ void record_deadlock() {
         groups += ": " + state;
         i = last + 1;
     }
-    bool is_barrier = true;
-    for (int i = 0; i < count; ++i) is_barrier &= threads[i].barrier || threads[i].warp->finished >> threads[i].lane & 1;
-    const char* what = is_barrier ? "not all threads come to the same barrier" : "its threads wait for each other for ever";
+    const char* what = "not all threads come to the same barrier";
+    for (const Thread& thread : block_threads()) {
+        if (thread.warp->waiting >> thread.lane & 1) what = "its threads wait for each other for ever";
+    }
     record_fault(nullptr, {}, "%s%s", what, groups.c_str());
 }
 

@@ -60,14 +60,14 @@ void switch_fiber(Fiber& from, Fiber& to) { swapcontext(&from.context, &to.conte
 
 namespace {
 
-constexpr size_t STACK_BYTES = 256 << 10, GUARD_BYTES = 64 << 10;
+constexpr size_t STACK_BYTES = 256 << 10, GUARD_BYTES = 64 << 10, EACH_BYTES = GUARD_BYTES + STACK_BYTES;
 
 // The tops of stacks are not all at multiples of the same power of two: they would share few lines of the caches.
 constexpr size_t top_offset(int number) { return size_t(number) % 61 * 192; }
 
 unsigned char* all_stacks() {
     static unsigned char* const memory = [] {
-        void* stacks = mmap(nullptr, MOST_THREADS * (GUARD_BYTES + STACK_BYTES), PROT_NONE,
+        void* stacks = mmap(nullptr, MOST_THREADS * EACH_BYTES, PROT_NONE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         return stacks == MAP_FAILED ? nullptr : static_cast<unsigned char*>(stacks);
     }();
@@ -78,20 +78,20 @@ unsigned char* all_stacks() {
 
 Stack stack_number(int number) {
     static int usable = 0;  // of the first so many the guard is followed by memory
-    unsigned char* lowest = all_stacks() + number * (GUARD_BYTES + STACK_BYTES) + GUARD_BYTES;
+    unsigned char* lowest = all_stacks() + number * EACH_BYTES + GUARD_BYTES;
     for (; usable <= number; ++usable) {
-        mprotect(all_stacks() + usable * (GUARD_BYTES + STACK_BYTES) + GUARD_BYTES, STACK_BYTES, PROT_READ | PROT_WRITE);
+        mprotect(all_stacks() + usable * EACH_BYTES + GUARD_BYTES, STACK_BYTES, PROT_READ | PROT_WRITE);
     }
     return {lowest, STACK_BYTES - top_offset(number)};
 }
 
 bool is_below_a_stack(const void* address) {
-    return stack_of(address) >= 0 && (uintptr_t(address) - uintptr_t(all_stacks())) % (GUARD_BYTES + STACK_BYTES) < GUARD_BYTES;
+    return stack_of(address) >= 0 && (uintptr_t(address) - uintptr_t(all_stacks())) % EACH_BYTES < GUARD_BYTES;
 }
 
 int stack_of(const void* address) {
     auto offset = uintptr_t(address) - uintptr_t(all_stacks());
-    return offset < MOST_THREADS * (GUARD_BYTES + STACK_BYTES) ? int(offset / (GUARD_BYTES + STACK_BYTES)) : -1;
+    return offset < MOST_THREADS * EACH_BYTES ? int(offset / EACH_BYTES) : -1;
 }
 
 }  // namespace cuda_emulator

@@ -88,7 +88,8 @@ struct Launch {
     double block_seconds;
 };
 
-// Where a fault is, so far as it is known: the line, or the instruction's place in the library that begins at `library`.
+// Where a fault is, so far as it is known: the line, or the instruction's place in the library that begins at
+// `library`.
 struct FaultPlace {
     int line;
     const void* library;

@@ -45,7 +45,8 @@ Allocation* near(const void* address) {
 void forget_oldest_freed() {
     auto oldest = allocations.end();
     for (auto at = allocations.begin(); at != allocations.end(); ++at) {
-        if (at->second.is_freed && (oldest == allocations.end() || at->second.serial < oldest->second.serial)) oldest = at;
+        if (!at->second.is_freed) continue;
+        if (oldest == allocations.end() || at->second.serial < oldest->second.serial) oldest = at;
     }
     munmap(oldest->second.mapped, oldest->second.mapped_bytes);
     allocations.erase(oldest);
@@ -109,7 +110,8 @@ extern "C" void* cuda_emulator_allocate(size_t bytes, size_t alignment, bool poi
     size_t pages = (usable + PAGE - 1) / PAGE * PAGE;
     void* mapped = mmap(nullptr, pages + 2 * GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapped == MAP_FAILED) return nullptr;
-    Allocation allocation{nullptr, bytes, static_cast<unsigned char*>(mapped), pages + 2 * GUARD, ++serial, name, false};
+    Allocation allocation{nullptr,  bytes, static_cast<unsigned char*>(mapped), pages + 2 * GUARD,
+                          ++serial, name,  false};
     if (mprotect(allocation.usable(), pages, PROT_READ | PROT_WRITE)) {
         munmap(mapped, pages + 2 * GUARD);
         return nullptr;

@@ -34,8 +34,8 @@ std::unordered_map<uintptr_t, std::unique_ptr<Page>> pages;
 uintptr_t last_number;
 Page* last_page;
 
-// Time in a block is counted in barriers of the block. Between two of them each lane has a clock, and knows the clocks of
-// its warp's other lanes as of when they last met; a lane's own clock goes on where it meets others.
+// Time in a block is counted in barriers of the block. Between two of them each lane has a clock, and knows the clocks
+// of its warp's other lanes as of when they last met; a lane's own clock goes on where it meets others.
 bool watches;
 unsigned block, barriers;
 unsigned clocks[MOST_THREADS][WARP];

@@ -23,7 +23,7 @@ int thread_count, warp_count;
 int warp_turn;  // which of warp_order runs
 Order block_order;
 
-int waiting_at_barrier, finished_threads, true_predicates;
+int finished_threads, true_predicates;
 BarrierResult released;
 
 Fiber launcher;
@@ -134,7 +134,7 @@ void run_thread() {
 // All threads of the block wait. Opens the barrier where they all are; else they wait for ever.
 void open_barrier() {
     const Thread& first = threads[0];
-    bool is_one = waiting_at_barrier == thread_count;
+    bool is_one = first.barrier != nullptr;
     for (int i = 1; i < thread_count && is_one; ++i) {
         is_one = threads[i].barrier == first.barrier && threads[i].barrier_line == first.barrier_line;
     }
@@ -143,7 +143,7 @@ void open_barrier() {
         return;
     }
     released = {true_predicates, true_predicates == thread_count};
-    waiting_at_barrier = true_predicates = 0;
+    true_predicates = 0;
     pass_barrier();
     for (int i = 0; i < thread_count; ++i) threads[i].barrier = nullptr;
     for (int i = 0; i < warp_count; ++i) warps[i].ready = warps[i].exists;
@@ -153,7 +153,7 @@ void prepare_block() {
     ++block_serial;
     thread_count = int(blockDim.x * blockDim.y * blockDim.z);
     warp_count = (thread_count + WARP - 1) / WARP;
-    waiting_at_barrier = finished_threads = true_predicates = 0;
+    finished_threads = true_predicates = 0;
     for (int i = 0; i < warp_count; ++i) {
         int lanes = thread_count - i * WARP;
         unsigned exists = lanes >= WARP ? ~0u : (1u << lanes) - 1;
@@ -238,7 +238,6 @@ BarrierResult barrier(const char* operation, bool predicate, int line) {
     current->barrier = operation;
     current->barrier_line = line;
     true_predicates += predicate;
-    ++waiting_at_barrier;
     wait();  // the last one to come too: the launcher opens the barrier, and draws a new order
     return released;
 }

@@ -79,7 +79,8 @@ void poison(const Piece& piece) { memset(piece.start, POISON, piece.bytes); }
 // "byte 4 of the shared array 'tile' of 256 bytes".
 std::string describe(const Array& array, const void* address) {
     std::string whole = array.name + " of " + std::to_string(array.elements.bytes) + " bytes";
-    return describe_offset(static_cast<const unsigned char*>(address) - array.elements.start, array.elements.bytes, whole);
+    ptrdiff_t offset = static_cast<const unsigned char*>(address) - array.elements.start;
+    return describe_offset(offset, array.elements.bytes, whole);
 }
 
 void check_around(const Array& array) {
@@ -129,8 +130,8 @@ void enter_shared_array(void* whole, size_t whole_bytes, void* elements, size_t 
              MOST_STATIC_BYTES);
     }
     if (array_bytes + dynamic_bytes > limit) {
-        fail(0, "it takes %zu bytes of shared memory, %zu of them dynamic; a block has %zu", array_bytes + dynamic_bytes,
-             dynamic_bytes, limit);
+        fail(0, "it takes %zu bytes of shared memory, %zu of them dynamic; a block has %zu",
+             array_bytes + dynamic_bytes, dynamic_bytes, limit);
     }
 }
 

@@ -53,7 +53,7 @@ void record_bad_access(const siginfo_t* info, const void* context) {
     Interrupted by = interrupted(context);
     Place at{0, by.instruction};
     if (info->si_code == SI_KERNEL) {
-        record_fault(current, at, "it accesses a vector at an address that is not a multiple of its size, or no address at all");
+        record_fault(current, at, "it accesses what is no address, or a vector at no multiple of its size");
     } else if (is_below_a_stack(address)) {
         record_fault(current, at, "its stack is too small for its variables and calls");
     } else if (uintptr_t(address) < 65536) {
@@ -79,15 +79,15 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     } else if (signal == SIGFPE) {
         record_fault(current, at, "it divides an integer by zero, or the least one by -1");
     } else {
-        record_fault(current, at, "it reaches what cannot be reached, or an instruction that this processor has not got");
+        record_fault(current, at, "it comes to an instruction that this processor has not got");
     }
     siglongjmp(caught->recovery, 1);
 }
 
 void record_endless(const void* instruction) {
     record_fault(current, {0, instruction},
-                 "the block has not ended in %g seconds of processor time; threads and blocks take turns here, so one that "
-                 "reads memory until another has written waits for ever",
+                 "the block has not ended in %g seconds of processor time; threads and blocks take turns here, so one "
+                 "that reads memory until another has written waits for ever",
                  most_seconds);
 }
 

@@ -8,8 +8,8 @@ namespace {
 
 typedef float Row __attribute__((vector_size(8 * sizeof(float))));
 
-// D (16 x 8) += A (16 x 16) B (16 x 8). The products are exact; the sums are in f32 over ascending k, as tensor cores do
-// not say their order.
+// D (16 x 8) += A (16 x 16) B (16 x 8). The products are exact; the sums are in f32 over ascending k, as tensor cores
+// do not say their order.
 template <typename T>
 void multiply_add(Request* const* lanes) {
     float a[16][16];
@@ -50,7 +50,8 @@ void execute_load_matrices(Request* const* lanes, unsigned) {
         for (int matrix = 0; matrix < lane.matrices; ++matrix) {
             const unsigned short* first = row(matrix, lane.transposed ? pair : group);
             const unsigned short* second = row(matrix, lane.transposed ? pair + 1 : group);
-            lane.registers[matrix] = lane.transposed ? first[group] | second[group] << 16 : first[pair] | second[pair + 1] << 16;
+            int low = lane.transposed ? group : pair, high = lane.transposed ? group : pair + 1;
+            lane.registers[matrix] = first[low] | unsigned(second[high]) << 16;
         }
     }
 }
