@@ -99,9 +99,8 @@ class Module:
         ``shared_bytes`` is dynamic shared memory; ``arguments`` are the arguments' bytes as C++ has them. Blocks run
         one after the other, and the threads of a block until they wait: in ascending or descending ``order``, or in a
         random one of a seed. A block that takes more processor time than ``block_seconds`` is taken for one that never
-        ends.
-        Raises ExecutionError for what a GPU of ``architecture`` cannot launch, and for what the kernel does wrong, with
-        kernel, block and thread.
+        ends. Raises ExecutionError for what a GPU of ``architecture`` cannot launch, and for what the kernel does
+        wrong, with kernel, block and thread.
         """
         entry = self._entry(kernel)
         grid = _extent(kernel, "blocks", blocks, MOST_BLOCKS)
