@@ -225,6 +225,10 @@ def two_biases(t):
     return {"y": t.product + t.bias() + ei.input("other", (t.columns,), t.dtype)}
 
 
+def two_matrices(t):
+    return {"y": t.matrix() + t.product + 2 * ei.input("other", (ROWS, t.columns), t.dtype)}
+
+
 def with_constant(t):
     return {"y": t.product + 1}
 
@@ -265,6 +269,7 @@ def gradient_of_exact_gelu(t):
         (over_rows, bf16, "epilogue-reads"),
         (twice_the_bias, bf16, "epilogue-other"),
         (two_biases, bf16, "epilogue-other"),
+        (two_matrices, bf16, "epilogue-other"),
         (with_constant, bf16, "epilogue-other"),
         (rectified, bf16, "epilogue-other"),
         (exact_gelu, bf16, "epilogue-other"),

@@ -1,13 +1,16 @@
 """Products of whole graphs on the emulated device, with what runs before and after them, against numpy in f64."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import euler_ir as ei
-from euler_ir.backends.cuda.calls import Launch
+from euler_ir.backends.cuda.calls import Launch, ScratchPointer
+from euler_ir.backends.cuda.codegen import kernel_calls
 from euler_ir.backends.cuda.gemm import Product, product_calls
+from euler_ir.backends.cuda.gemm.made import Scratch
 from euler_ir.compiler import lower
 from euler_ir.dtypes import bf16, f32
 from euler_ir.plan.plan import MatmulStep
@@ -67,3 +70,35 @@ def test_what_is_called():
     # A bias of f32 is cast before; GELU runs in a kernel of its own after the product.
     assert kinds.count((Launch, Product)) == 2 and (Product, Launch) in kinds
     assert (Launch, Product, Launch) in [tuple(map(type, calls)) for calls in calls_of(f32, "default")]
+
+
+def sum_with_scratch():
+    """A kernel whose nest needs scratch memory of its own."""
+    with ei.Graph("sum") as graph:
+        ei.output(y=ei.sum(ei.input("x", (4096, 64)), axes=0))
+    (step,) = lower(graph, passes="cuda").plan.steps()
+    assert kernel_calls(step).scratch_bytes > 0
+    return step
+
+
+def scratch_of(launches):
+    """Where in scratch memory the arguments of launches are."""
+    return {each.offset for launch in launches for each in launch.arguments if isinstance(each, ScratchPointer)}
+
+
+def test_what_is_made_and_what_its_kernel_needs_lie_apart():
+    step, scratch = sum_with_scratch(), Scratch()
+    own = kernel_calls(step)
+    places = [scratch.make(step.kernel.nests[0], (0,), step.origins[0]).offset for _ in range(2)]
+    size = own.scratch_bytes + 256  # the sum of 64 columns takes 256 bytes
+    assert places == [0, size] and scratch.nbytes == 2 * size
+    first, second = scratch.launches[: len(own.calls)], scratch.launches[len(own.calls) :]
+    assert scratch_of(first) == {0, 256} and scratch_of(second) == {size, size + 256}
+
+
+def test_a_product_has_the_scratch_of_what_follows_it():
+    plan = lower(graph_of(f32), passes="cuda").plan
+    after = sum_with_scratch()
+    step = next(step for step in plan.steps() if isinstance(step, MatmulStep) and step.epilogue is not None)
+    step = replace(step, inner=0, epilogue=after)
+    assert product_calls(step, plan).scratch_bytes == kernel_calls(after).scratch_bytes
