@@ -18,6 +18,8 @@ from euler_ir.backends.cuda.gemm.reasons import REASONS, Declined
 from euler_ir.compiler import lower
 from euler_ir.dtypes import bf16, f16, f32, f64
 from euler_ir.errors import LoweringError
+from euler_ir.index import Index
+from euler_ir.loops.kernel import Store
 from euler_ir.plan.plan import MatmulStep
 
 ROWS, INNER, COLUMNS = 6, 12, 16
@@ -246,6 +248,10 @@ def squared(t):
     return {"y": h * h}
 
 
+def gelu_of_another(t):
+    return {"y": t.product * ei.gelu(t.matrix(), "tanh")}
+
+
 def wide_residual(t):
     return {"y": (t.matrix(f32) + t.product.cast(f32)).cast(t.dtype)}
 
@@ -275,6 +281,7 @@ def gradient_of_exact_gelu(t):
         (exact_gelu, bf16, "epilogue-other"),
         (squared, bf16, "epilogue-other"),
         (gradient_of_exact_gelu, bf16, "epilogue-other"),
+        (gelu_of_another, bf16, "epilogue-other"),
         (wide_residual, bf16, "epilogue-type"),
         (gelu_and_slope, bf16, "epilogue-outputs"),
         (gelu_and_bias, f32, "epilogue-gelu-f32"),
@@ -287,6 +294,32 @@ def test_a_kernel_does_what_the_library_does_not(build, dtype, code):
     assert isinstance(found, Declined) and found.code == code
     assert "{}" not in found.why and found.hint
     assert not isinstance(product_calls(step, plan).calls[-1], Product)
+
+
+def with_nest(step, nest=None, shared=None):
+    """``step`` with another nest as its epilogue, or other parameters that share memory with an output."""
+    epilogue = step.epilogue
+    kernel = epilogue.kernel if nest is None else replace(epilogue.kernel, nests=(nest,))
+    in_place = epilogue.shared if shared is None else (shared,)
+    return replace(step, epilogue=replace(epilogue, kernel=kernel, shared=in_place))
+
+
+def test_an_output_in_another_order_is_written_by_a_kernel():
+    plan, step = product_of(gelu_saved_and_bias, bf16)
+    (nest,) = step.epilogue.kernel.nests
+    row, column = map(Index.of, nest.axes)
+    moved = [replace(each, index=column * ROWS + row) if isinstance(each, Store) else each for each in nest.body]
+    for place in (place for place, each in enumerate(nest.body) if isinstance(each, Store)):
+        body = (*nest.body[:place], moved[place], *nest.body[place + 1 :])
+        found = choose_epilogue(with_nest(step, replace(nest, body=body)), plan, FUSED)
+        assert isinstance(found, Declined) and found.code == "epilogue-other"
+
+
+def test_an_output_in_the_memory_of_what_the_library_reads_is_written_by_a_kernel():
+    plan, step = product_of(residual, bf16)
+    matrix = next(n for n, number in enumerate(step.epilogue.arguments[0]) if plan.buffers[number].name == "matrix")
+    found = choose_epilogue(with_nest(step, shared=frozenset((matrix,))), plan, FUSED)
+    assert found == Declined("epilogue-in-place", ("matrix",))
 
 
 @HALVES
