@@ -73,8 +73,8 @@ def step_of(runs):
     return KernelStep(kernel, tuple(arguments), tuple(range(len(runs))), tuple(r.in_place for r in runs), origins)
 
 
-def emulate(runs, order="ascending", contract=True):
-    """Launch ``runs`` together, and give each its results."""
+def emulate(runs, order="ascending", contract=True, sanitize=False):
+    """Launch ``runs`` together, and give each its results; with ``sanitize`` races and strays are found."""
     step = step_of(runs)
     calls = kernel_calls(step)
     owned = {}
@@ -100,7 +100,7 @@ def emulate(runs, order="ascending", contract=True):
 
     try:
         for launch in calls.calls:
-            module = build.load(launch.source, contract=contract)
+            module = build.load(launch.source, contract=contract, sanitize=sanitize)
             arguments = [struct.pack("<Q", address(argument)) for argument in launch.arguments]
             module.launch(launch.kernel, launch.blocks, launch.threads, launch.shared_bytes, arguments, order=order)
         found = memory.to_array(faults, (len(runs),), np.int32)

@@ -239,6 +239,29 @@ def test_memory_that_is_shared_is_not_restrict():
     assert shared == ["weight", "new_weight"]
 
 
+def all_kinds():
+    """Each mapping, with memory that threads share in every way there is."""
+    for shape in SHAPES:
+        yield from map(random_run, nests_of(*shape))
+    yield from (in_place(scaled_rows(rows, columns), x="y", z="w") for rows, columns in ((3, 5), (70, 64), (2, 4000)))
+    yield random_run(running_sums(2, 700, f32))
+    yield random_run(nests.gather(9, 5, 20))
+    yield random_run(nests.scatter_add(90, 5, 20))
+    yield random_run(nests.column_sum(3000, 40))
+    yield random_run(reduction("sum", f32, (7, 300), 5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["ascending", "descending", 5])
+def test_nothing_races(order, monkeypatch):
+    """Also where a block does several tasks one after the other."""
+    emulate(list(all_kinds()), order, sanitize=True)
+    monkeypatch.setattr(kernels, "MOST_BLOCKS", 2)
+    kernels._source.cache_clear()
+    emulate(list(all_kinds()), order, sanitize=True)
+    kernels._source.cache_clear()
+
+
 # -- edges -------------------------------------------------------------------------------------------------------------
 
 
