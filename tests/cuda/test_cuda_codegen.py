@@ -34,9 +34,9 @@ def test_nvrtc_takes_every_nest(architecture):
 
 def test_neighbours_are_loaded_together():
     (aligned,), (shifted,) = launches(copy(1024)), launches(copy(1024, 1))
-    assert "eir::load<4>(x + 4 * v0)" in aligned.source.text and "eir::store(y + 4 * v0" in aligned.source.text
+    assert "eir::load<4>(x + 4 * group)" in aligned.source.text and "eir::store(y + 4 * group" in aligned.source.text
     assert "eir::load<4>(x" not in shifted.source.text and "x[v + 1]" in shifted.source.text
-    assert "eir::store(y + 4 * v0" in shifted.source.text
+    assert "eir::store(y + 4 * group" in shifted.source.text
 
 
 def test_nests_of_one_structure_share_a_function():

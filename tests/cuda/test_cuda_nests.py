@@ -244,7 +244,7 @@ def all_kinds():
     for shape in SHAPES:
         yield from map(random_run, nests_of(*shape))
     yield from (in_place(scaled_rows(rows, columns), x="y", z="w") for rows, columns in ((3, 5), (70, 64), (2, 4000)))
-    yield random_run(running_sums(2, 700, f32))
+    yield random_run(running_sums(5, 700, f32))
     yield random_run(nests.gather(9, 5, 20))
     yield random_run(nests.scatter_add(90, 5, 20))
     yield random_run(nests.column_sum(3000, 40))
@@ -283,6 +283,18 @@ def test_vectors_end_with_their_buffer():
     ]
     runs += [random_run(copied(30, f32, 0, (1, 5, 6))), random_run(copied(64, f16, 0, (2, 4, 8)))]
     check(runs, contract=(True,))
+
+
+def test_axes_named_like_those_that_count_vectors():
+    """The C++ has an axis ``i0`` of its own beside ``i``."""
+    axes = tuple(Axis(name, extent) for name, extent in (("i00", 3), ("i0", 2), ("i", 8)))
+    body = (Load("a", f32, "x", nests.at(*axes)), Store("y", nests.at(axes[1], axes[0], axes[2]), "a"))
+    pointwise = Nest((Buffer("x", f32, 48, "input"), Buffer("y", f32, 48, "output")), axes, body, vector=True)
+    i0, i = Axis("i0", 5), Axis("i", 64)
+    loop = Loop((i,), (Load("v", f32, "x", nests.at(i0, i)),), True, (Reduction("total", f32, "sum", "v"),))
+    buffers = (Buffer("x", f32, 320, "input"), Buffer("y", f32, 5, "output"))
+    row_sums = Nest(buffers, (i0,), (loop, Store("y", Index.of(i0), "total")))
+    check([random_run(pointwise), random_run(row_sums)], relative=1e-6)
 
 
 def test_nests_without_axes_or_points():

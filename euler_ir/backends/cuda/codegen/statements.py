@@ -117,6 +117,9 @@ class Statements(Writer):
 
     def place_axes(self, axes: tuple[Axis, ...], position: str, count: int) -> None:
         """Define ``axes`` at the row-major ``position``, a variable below ``count``, the product of their extents."""
+        if len(axes) == 1:
+            self.names.give("axis", axes[0].name, position)
+            return
         inner, suffix = 1, "" if counter_type(count) == "int" else "LL"
         for axis in reversed(axes):
             part = position if inner == 1 else f"eir::quotient({position}, {inner}{suffix})"

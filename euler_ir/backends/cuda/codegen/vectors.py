@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from euler_ir.backends.cuda.codegen.statements import Statements
 from euler_ir.backends.cuda.codegen.types import from_memory, memory_type, to_memory
 from euler_ir.index import Axis, Index
 from euler_ir.loops.hoist import buffers_loaded, buffers_stored
-from euler_ir.loops.kernel import Buffer, Load, Statement, Store
+from euler_ir.loops.kernel import Buffer, Load, Loop, Nest, Statement, Store
 
 VECTOR_BYTES = 16
 
@@ -53,6 +53,22 @@ def is_vector(access: Statement, body: tuple[Statement, ...], axis: Axis, width:
 
 def _is_multiple(index: Index, width: int) -> bool:
     return index.constant % width == 0 and all(factor % width == 0 for _, factor in index.terms)
+
+
+def vector_axis(nest: Nest, axis: Axis, width: int) -> Axis:
+    """An axis that counts the vectors along ``axis`` of ``nest``, of a name that no other has."""
+    taken = {each.name for each in (*nest.axes, *_axes_of_loops(nest.body))}
+    name = f"{axis.name}0"
+    while name in taken:
+        name += "0"
+    return Axis(name, -(-axis.extent // width))
+
+
+def _axes_of_loops(body: tuple[Statement, ...]) -> Iterator[Axis]:
+    for statement in body:
+        if isinstance(statement, Loop):
+            yield from statement.axes
+            yield from _axes_of_loops(statement.body)
 
 
 class Vectors:

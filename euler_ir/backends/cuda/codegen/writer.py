@@ -40,6 +40,10 @@ class Names:
             self._of[kind, name] = self.new(name)
         return self._of[kind, name]
 
+    def give(self, kind: str, name: str, identifier: str) -> None:
+        """From now on the ``kind`` of thing called ``name`` has an ``identifier`` that is there already."""
+        self._of[kind, name] = identifier
+
     def new(self, wanted: str) -> str:
         """An identifier like ``wanted`` that nobody else has."""
         base = name = c_name(wanted)

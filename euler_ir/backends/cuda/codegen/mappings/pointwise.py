@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Spot, position_of, stage_of
 from euler_ir.backends.cuda.codegen.statements import Statements
-from euler_ir.backends.cuda.codegen.vectors import Vectors, vector_width
+from euler_ir.backends.cuda.codegen.vectors import Vectors, vector_axis, vector_width
 from euler_ir.index import Axis
 from euler_ir.loops.hoist import buffers_stored, split_invariant
 from euler_ir.loops.kernel import Loop, Nest
@@ -33,7 +33,7 @@ def _vectors(nest: Nest) -> tuple[int, Axis]:
     """How many points along the last axis a thread takes, and the axis that counts them in such steps."""
     axis, buffers = nest.axes[-1], {buffer.name: buffer for buffer in nest.parameters}
     width = vector_width((nest.body,), axis, buffers, may_have_rest=len(nest.axes) == 1)
-    return width, Axis(f"{axis.name}0", -(-axis.extent // width))
+    return width, vector_axis(nest, axis, width)
 
 
 def spot(nest: Nest, in_place: frozenset[int], point: Mapping[Axis, int]) -> Spot:

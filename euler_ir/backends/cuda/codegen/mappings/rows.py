@@ -13,7 +13,7 @@ from euler_ir.backends.cuda.codegen.sharing import Access, accesses, can_be_shar
 from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Spot, position_of, stage_of
 from euler_ir.backends.cuda.codegen.statements import Accumulator, Statements
 from euler_ir.backends.cuda.codegen.types import memory_type, register_type
-from euler_ir.backends.cuda.codegen.vectors import Vectors, vector_width
+from euler_ir.backends.cuda.codegen.vectors import Vectors, vector_axis, vector_width
 from euler_ir.index import Axis, Index, linearize
 from euler_ir.loops.hoist import hoist
 from euler_ir.loops.kernel import Buffer, Loop, Nest, Reduction, Statement, Store
@@ -122,7 +122,8 @@ class _Rows:
             code.line(f"const int {self.lane} = threadIdx.x;")
         else:
             task = "task" if kind == "int" else "(long long)(task)"
-            code.line(f"const {kind} {self.row} = {task} * {rows} + threadIdx.x / {team};")
+            of_team = f" / {team}" if team > 1 else ""
+            code.line(f"const {kind} {self.row} = {task} * {rows} + threadIdx.x{of_team};")
             if nest.points % rows:
                 code.line(f"if ({self.row} >= {nest.points}) return;")
             if team > 1:
@@ -196,15 +197,15 @@ class _Rows:
 
         def iteration() -> None:
             *outer, axis = loop.axes or (Axis("once", 1),)
-            first = Axis(f"{axis.name}0", axis.extent // width)
+            first = vector_axis(self.nest, axis, width)
             code.place_axes((*outer, first), group, vectors)
             Vectors(code, axis, first, width, has_rest=False).write(loop.body, take_in)
 
         group = code.names.new("group")
         code.line("#pragma unroll" if steps <= MOST_STEPS else "#pragma unroll 4")
         with code.block(f"for ({kind} step = 0; step < {steps}; ++step)"):
-            lane = f"{self.lane} + " if self.team > 1 else ""
-            code.line(f"const {kind} {group} = {lane}step * {self.team};")
+            place = f"{self.lane} + step * {self.team}" if self.team > 1 else "step"
+            code.line(f"const {kind} {group} = {place};")
             if vectors % self.team:
                 with code.block(f"if ({group} < {vectors})"):
                     iteration()
