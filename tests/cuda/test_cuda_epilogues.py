@@ -252,6 +252,14 @@ def gelu_of_another(t):
     return {"y": t.product * ei.gelu(t.matrix(), "tanh")}
 
 
+def twice_gelu_gradient(t):
+    return {"y": 2 * gelu_gradient(t)["y"]}
+
+
+def padded(t):
+    return {"y": t.product + ei.pad(ei.input("other", (ROWS - 1, t.columns), t.dtype), ((0, 1), (0, 0)))}
+
+
 def wide_residual(t):
     return {"y": (t.matrix(f32) + t.product.cast(f32)).cast(t.dtype)}
 
@@ -282,6 +290,8 @@ def gradient_of_exact_gelu(t):
         (squared, bf16, "epilogue-other"),
         (gradient_of_exact_gelu, bf16, "epilogue-other"),
         (gelu_of_another, bf16, "epilogue-other"),
+        (twice_gelu_gradient, bf16, "epilogue-other"),
+        (padded, bf16, "epilogue-other"),
         (wide_residual, bf16, "epilogue-type"),
         (gelu_and_slope, bf16, "epilogue-outputs"),
         (gelu_and_bias, f32, "epilogue-gelu-f32"),
