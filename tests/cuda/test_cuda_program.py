@@ -170,6 +170,19 @@ def test_a_fault_outlives_its_executable(taking, device):
     refused(lambda: state["count"])
 
 
+def test_all_calls_in_flight_fail_with_the_device(summing):
+    good, state, other = on_device(summing), ei.initial_state(summing), ei.initial_state(summing)
+    good(other, x=inputs(3))
+    kernel = next(good.program.calls.launches()).kernel
+    broken = f'extern "C" __global__ void {kernel}(float* a, float* b, float* c) {{ a[1 << 20] = 1; }}'
+    run = good.with_kernels({"0": broken})
+    calls = [run(state, x=inputs(1)), run(state, x=inputs(2)), good(other, x=inputs(3))]
+    for lost in (*calls, *calls):
+        with pytest.raises(ei.ExecutionError, match=f"{kernel}, block .0, 0, 0., thread"):
+            lost["before"]
+    np.testing.assert_array_equal(good(ei.initial_state(summing), x=inputs(3))["before"], np.zeros(4))
+
+
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 

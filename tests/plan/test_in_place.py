@@ -165,7 +165,7 @@ def test_a_start_out_of_range_is_refused(backend):
     run, state = ei.compile(graph, backend), ei.initial_state(graph)
     for start in (-1, 3):
         with pytest.raises(ei.ExecutionError, match=r"outside of 0\.\.2"):
-            run(state, x=np.zeros((4, 2), np.float32), start=start)
+            dict(run(state, x=np.zeros((4, 2), np.float32), start=start))  # a GPU says it when something is read
 
 
 def test_each_row_is_written_at_a_start_of_its_own(backend):
@@ -178,7 +178,9 @@ def test_each_row_is_written_at_a_start_of_its_own(backend):
         plan = check(graph, backend, x=x, starts=np.array(starts))
     assert any(b.role == "inout" for step in plan.kernels() for n in step.kernel.nests for b in n.parameters)
     with pytest.raises(ei.ExecutionError, match=r"outside of 0\.\.8"):
-        ei.compile(graph, backend)(ei.initial_state(graph), x=x, starts=np.array([0, 8]))
+        run, state = ei.compile(graph, backend), ei.initial_state(graph)
+        run(state, x=x, starts=np.array([0, 8]))
+        state["kept"]
 
 
 def test_a_slice_that_cannot_be_written_in_place_needs_legalize():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import numpy as np
 from euler_ir.backends.base import raise_fault
 from euler_ir.backends.cuda.layout import Layout
 from euler_ir.backends.cuda.runtime import Runtime
+from euler_ir.errors import ExecutionError
 from euler_ir.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -48,18 +50,25 @@ class Slot:
     def land(self) -> None:
         """Wait for the end of the call and hand its results over, unless nobody wants them any more.
 
-        Raises ExecutionError for an index out of range.
+        Raises ExecutionError for an index out of range, and when the device failed.
         """
         if not self.is_in_flight:
             return
-        self.finished.synchronize()
-        outputs, fault = self._outputs(), self.fault()
+        try:
+            self.finished.synchronize()
+            if (fault := self.fault()) is not None:
+                raise_fault(self._plan, fault)
+        except ExecutionError as error:
+            self._hand_over({}, error)
+            raise
+        self._hand_over({name: self._results[number] for name, number in self._plan.outputs.items()})
+
+    def _hand_over(self, results: Mapping[str, np.ndarray], error: ExecutionError | None = None) -> None:
+        outputs = self._outputs()
         if outputs is not None:
-            outputs.fault, outputs.slot = fault, None
-            outputs.arrays = {name: self._results[number].copy() for name, number in self._plan.outputs.items()}
+            outputs.arrays = {name: array.copy() for name, array in results.items()}
+            outputs.slot, outputs.error = None, error
         del self._runtime.in_flight[self]
-        if fault is not None:
-            raise_fault(self._plan, fault)
 
     def fault(self) -> int | None:
         """The first fault of a call that has finished."""
@@ -70,24 +79,24 @@ class Slot:
 class Outputs(Mapping):
     """The outputs of a call by name, which are waited for when one is first read. They are the reader's to keep.
 
-    Reading raises ExecutionError when an index was out of range in the call.
+    Reading raises ExecutionError when an index was out of range in the call, or the device failed.
     """
 
     def __init__(self, runtime: Runtime, plan: Plan, slot: Slot) -> None:
         self._runtime, self._plan = runtime, plan
         self.slot: Slot | None = slot
-        self.fault: int | None = None
+        self.error: ExecutionError | None = None
         self.arrays: dict[str, np.ndarray] = {}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        slot = self.slot
-        if slot is not None:
-            slot.finished.synchronize()  # while other threads have their turns
+        if (slot := self.slot) is not None:
+            with contextlib.suppress(ExecutionError):  # which landing raises
+                slot.finished.synchronize()  # while other threads have their turns
             with self._runtime.turn():
                 if self.slot is not None:
                     slot.land()
-        if self.fault is not None:
-            raise_fault(self._plan, self.fault)
+        if self.error is not None:
+            raise self.error.with_traceback(None)
         return self.arrays[name]
 
     def __contains__(self, name: object) -> bool:

@@ -112,18 +112,22 @@ class EmulatedDevice(Device):
         work = self._random.choice(ready).queue.popleft()
         try:
             work.run()
-        except BaseException:
+        except ExecutionError as error:
             for stream in self._streams:
+                for lost in stream.queue:
+                    if lost.mark is not None:
+                        lost.mark.lose(error)
                 stream.queue.clear()
             raise
 
 
 @dataclass(frozen=True)
 class _Work:
-    """``run`` it when ``is_ready``; what is captured is run once for each replay."""
+    """``run`` it when ``is_ready``; what is captured is run once for each replay. It may be a ``mark`` in the queue."""
 
     run: Callable[[], None]
     is_ready: Callable[[], bool] = lambda: True
+    mark: _Event | None = None
 
 
 @dataclass(frozen=True)
@@ -142,18 +146,21 @@ class _Event(Event):
         self._device = device
         self.recorded = self.passed = 0  # how often it was put into a stream, and how many of these were reached
         self._time = 0.0
+        self._loss: ExecutionError | None = None
 
     def is_done(self) -> bool:
         self._device._expect_no_capture("asks for an event")
         with self._device._lock:
             if not self.has_passed(self.recorded):
                 self._device._work_once()  # who asks again and again comes to an end
+            self._expect_no_loss()
             return self.has_passed(self.recorded)
 
     def synchronize(self) -> None:
         self._device._expect_no_capture("waits")
         count = self.recorded
         self._device._work_until(lambda: self.has_passed(count))
+        self._expect_no_loss()
 
     def seconds_since(self, earlier: Event) -> float:
         if not (self.is_done() and earlier.is_done()):
@@ -166,6 +173,16 @@ class _Event(Event):
     def reach(self) -> None:
         self.passed += 1
         self._time = time.perf_counter()
+        self._loss = None
+
+    def lose(self, reason: ExecutionError) -> None:
+        """There was an error before the queue got here, which all are told who ask, until the event is recorded again."""
+        self.passed += 1
+        self._loss = reason
+
+    def _expect_no_loss(self) -> None:
+        if self._loss is not None:
+            raise ExecutionError(f"work was lost with other work: {self._loss.message}", details=self._loss.details)
 
 
 class _Stream(Stream):
@@ -216,7 +233,7 @@ class _Stream(Stream):
         self._expect_no_own_capture("an event")
         with self._device._lock:
             event.recorded += 1
-            self.queue.append(_Work(event.reach))
+            self.queue.append(_Work(event.reach, mark=event))
 
     def wait(self, event: Event) -> None:
         self._expect_no_own_capture("a wait")
