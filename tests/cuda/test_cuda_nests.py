@@ -16,6 +16,8 @@ from euler_ir.loops.kernel import (
     Buffer,
     Carry,
     CheckIndex,
+    Constant,
+    IndexValue,
     Load,
     Loop,
     Nest,
@@ -283,6 +285,39 @@ def test_vectors_end_with_their_buffer():
     ]
     runs += [random_run(copied(30, f32, 0, (1, 5, 6))), random_run(copied(64, f16, 0, (2, 4, 8)))]
     check(runs, contract=(True,))
+
+
+def joined(*widths, rows=3, offset=0):
+    """Matrices side by side, each read under the condition that a column lies in it, after ``offset`` more columns."""
+    i, j = Axis("i", rows), Axis("j", sum(widths))
+    buffers, body, begin, value = [], [Constant("none", f32, -1.0)], offset, "none"
+    for number, width in enumerate(widths):
+        inside = Bound(Index.of(j), begin, begin + width)
+        end = min(begin + width, sum(widths))
+        buffers.append(Buffer(f"x{number}", f32, rows * width, "input"))
+        index = Index.of(i) * width + j - begin
+        body += [
+            IndexValue(f"j{number}", i64, Index.of(j)),
+            Constant(f"low{number}", i64, begin),
+            Constant(f"high{number}", i64, end),
+            Load(f"v{number}", f32, f"x{number}", index, (inside,)),
+            nests.compute(f"above{number}", "less_equal", f"low{number}", f"j{number}", dtype=bool_),
+            nests.compute(f"below{number}", "less", f"j{number}", f"high{number}", dtype=bool_),
+            nests.compute(f"in{number}", "logical_and", f"above{number}", f"below{number}", dtype=bool_),
+            nests.compute(f"w{number}", "where", f"in{number}", f"v{number}", value),
+        ]
+        begin, value = begin + width, f"w{number}"
+    buffers.append(Buffer("y", f32, rows * j.extent, "output"))
+    return Nest(tuple(buffers), (i, j), (*body, Store("y", nests.at(i, j), value)), vector=True)
+
+
+def test_vectors_under_conditions():
+    """Whole vectors are in or out where the borders lie between them."""
+    runs = [random_run(joined(*case)) for case in ((8, 4), (4, 8, 12), (6, 2), (5, 3, 8))]
+    runs += [random_run(joined(8, 8, offset=offset)) for offset in (4, 3)]
+    check(runs)
+    widths = [text.count("eir::load_if<4>(") for text in texts_of(runs)]
+    assert widths == [2, 3, 0, 0, 2, 0]
 
 
 def test_axes_named_like_those_that_count_vectors():

@@ -80,7 +80,7 @@ def _shifted(atom: Quotient | Remainder) -> Index:
 def condition_text(conditions: tuple[Condition, ...], name_of: NameOf) -> str | None:
     """Whether all ``conditions`` hold, as operands of &&; None if they always do."""
     tests = [test for condition in conditions for test in _tests(condition, name_of)]
-    return " && ".join(tests) or None
+    return " && ".join(dict.fromkeys(tests)) or None
 
 
 def _tests(condition: Condition, name_of: NameOf) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from euler_ir.backends.cuda.codegen.statements import Statements
 from euler_ir.backends.cuda.codegen.types import from_memory, memory_type, to_memory
-from euler_ir.index import Axis, Index
+from euler_ir.index import Axis, Bound, Condition, Index
 from euler_ir.loops.hoist import buffers_loaded, buffers_stored
 from euler_ir.loops.kernel import Buffer, Load, Loop, Nest, Statement, Store
 
@@ -42,13 +43,24 @@ def is_vector(access: Statement, body: tuple[Statement, ...], axis: Axis, width:
     ``access``, and nothing else in ``body`` uses its buffer so that their order would matter.
     """
     if isinstance(access, Load):
-        apart = not access.conditions and access.buffer not in buffers_stored(body)
+        apart = access.buffer not in buffers_stored(body)
+        apart = apart and all(_holds_for_all(condition, axis, width) for condition in access.conditions)
     elif isinstance(access, Store):
         apart = not access.accumulate and access.buffer not in buffers_loaded(body)
         apart = apart and sum(isinstance(other, Store) and other.buffer == access.buffer for other in body) == 1
     else:
         return False
     return apart and access.index.coefficient(axis) == 1 and _is_multiple(access.index - Index.of(axis), width)
+
+
+def _holds_for_all(condition: Condition, axis: Axis, width: int) -> bool:
+    """Whether ``condition`` holds for all elements of a vector or for none."""
+    if axis not in condition.index.axes():
+        return True
+    if not isinstance(condition, Bound) or condition.index.coefficient(axis) != 1:
+        return False
+    ends_between = _is_multiple(condition.index - Index.of(axis) - condition.low, width)
+    return ends_between and (condition.high - condition.low) % width == 0
 
 
 def _is_multiple(index: Index, width: int) -> bool:
@@ -100,8 +112,11 @@ class Vectors:
         }
         for access, pack in packs.items():
             if isinstance(access, Load):
-                load = f"eir::load<{width}>({self._start(access)}{self._present})"
-                code.line(f"const {self._pack_type(access)} {pack} = {load};")
+                first = (replace(each, index=each.index.substitute(self._first)) for each in access.conditions)
+                holds = code.conditions(tuple(first))
+                arguments = f"{self._start(access)}{self._present}"
+                load = f"load_if<{width}>({holds}, {arguments})" if holds else f"load<{width}>({arguments})"
+                code.line(f"const {self._pack_type(access)} {pack} = eir::{load};")
             else:
                 code.line(f"{self._pack_type(access)} {pack};")
         code.line("#pragma unroll")

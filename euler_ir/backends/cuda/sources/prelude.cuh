@@ -46,6 +46,16 @@ template <int count, class T> __device__ __forceinline__ Pack<T, count> load(con
     return pack;
 }
 
+// The same, but all 0 unless `holds`: then nothing is read.
+template <int count, class T> __device__ __forceinline__ Pack<T, count> load_if(bool holds, const T* pointer) {
+    return holds ? load<count>(pointer) : Pack<T, count>{};
+}
+
+template <int count, class T>
+__device__ __forceinline__ Pack<T, count> load_if(bool holds, const T* pointer, int present) {
+    return load<count>(pointer, holds ? present : 0);
+}
+
 template <class T, int count> __device__ __forceinline__ void store(T* pointer, const Pack<T, count>& pack) {
     *reinterpret_cast<Pack<T, count>*>(pointer) = pack;
 }
