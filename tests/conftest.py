@@ -73,9 +73,16 @@ def pytest_pyfunc_call():
         raise
 
 
-@pytest.fixture(params=["reference", "cpu"])
+ON_A_GPU = (
+    pytest.param("cuda-emulator", marks=pytest.mark.slow),
+    pytest.param("cuda", marks=pytest.mark.gpu),
+)
+"""The CUDA backend, on the CPU where there is time and on a GPU where there is one."""
+
+
+@pytest.fixture(params=["reference", "cpu", *ON_A_GPU])
 def backend(request):
-    """The name of each backend that every machine has."""
+    """The name of each backend."""
     return request.param
 
 

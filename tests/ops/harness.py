@@ -7,6 +7,7 @@ import zlib
 
 import ml_dtypes
 import numpy as np
+import pytest
 import torch
 from cases import CASES, TORCH, Case
 
@@ -14,7 +15,7 @@ import euler_ir as ei
 from euler_ir import interpreter
 from euler_ir.dtypes import accumulation_dtype, as_dtype
 
-BACKENDS = ("interpreter", "reference", "cpu")
+BACKENDS = ("interpreter", "reference", "cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 
 _DTYPE_OF_TORCH = {torch_dtype: as_dtype(name) for name, torch_dtype in TORCH.items()}
 
