@@ -5,7 +5,7 @@ from euler_ir.inspect.cuda.resources import resources
 from euler_ir.inspect.cuda.step_calls import lower_for_cuda
 from euler_ir.testing.random_graphs import random_graph
 
-ATTENTION = "attention"
+ATTENTION = ("attention", "flash")
 """What the names of attention's kernels begin with: none of these may spill."""
 
 

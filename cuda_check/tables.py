@@ -1,6 +1,7 @@
 """What was found as tables for people; see `benchmarks.report.Table`."""
 
 from benchmarks.report import Table
+from cuda_check.kernels import ATTENTION
 
 WORST = 12
 """Kernels that are listed of those that move most beside the least possible."""
@@ -52,7 +53,7 @@ def _attention(found):
         (kernel["name"], each["architecture"]): kernel
         for each in found
         for kernel in each["kernels"]
-        if kernel["name"].startswith(("attention", "flash"))
+        if kernel["name"].startswith(ATTENTION)
     }
     rows = tuple(
         (
