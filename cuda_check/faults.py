@@ -13,7 +13,7 @@ def check_faults():
 
     Raises RuntimeError when the tests fail without any fault.
     """
-    command = (sys.executable, "tests/faults/run.py", "--json", "--of", "cuda")
+    command = (sys.executable, "tests/faults/run.py", "--json", "--of", "cuda,flash_attention")
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if not ran.stdout.startswith("["):
         raise RuntimeError(f"the faults could not be planted:\n{ran.stderr[-4000:]}")

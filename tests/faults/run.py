@@ -101,19 +101,25 @@ def table_of(outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
+def _parts(text: str) -> list[str]:
+    for part in text.split(","):
+        if part not in PARTS:
+            raise argparse.ArgumentTypeError(f"there is no part {part!r}: choose of {', '.join(PARTS)}")
+    return text.split(",")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", help="which faults (default: all)")
-    parser.add_argument("--of", metavar="PART", help="only faults of this part, such as cuda: those of of_PART.py")
+    parser.add_argument("--of", metavar="A,B", type=_parts, help="only faults of these parts: cuda has those of of_cuda.py")
     parser.add_argument("--json", action="store_true", help="print JSON for programs instead of a table")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="how many at once")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in FAULTS]
     if unknown:
         parser.error(f"there is no fault {unknown[0]!r}")
-    if options.of not in (None, *PARTS):
-        parser.error(f"there is no part {options.of!r}: it is one of {', '.join(PARTS)}")
-    faults = [FAULTS[name] for name in options.names] or list(PARTS.get(options.of, FAULTS.values()))
+    wanted = options.names or [fault.name for part in options.of or PARTS for fault in PARTS[part]]
+    faults = [FAULTS[name] for name in wanted]
     start = time.perf_counter()
     check_killers(faults)
     with ThreadPoolExecutor(options.processes) as pool:
