@@ -111,7 +111,7 @@ def _parts(text: str) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", help="which faults (default: all)")
-    parser.add_argument("--of", metavar="A,B", type=_parts, help="only faults of these parts: cuda has those of of_cuda.py")
+    parser.add_argument("--of", metavar="A,B", type=_parts, help="only faults of these parts, such as cuda")
     parser.add_argument("--json", action="store_true", help="print JSON for programs instead of a table")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="how many at once")
     options = parser.parse_args(arguments)
