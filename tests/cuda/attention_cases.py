@@ -168,7 +168,7 @@ def launches_of(case, architecture="sm_90"):
     """The launches of ``case``, forward before backward."""
     plan = lower(case.graph(), pipeline_of("cuda")).plan
     steps = [step for step in plan.steps() if isinstance(step, AttentionStep)]
-    return [launch for step in steps for launch in attention_calls(step, plan, architecture).calls]
+    return [launch for step in steps for launch in attention_calls(step, architecture).calls]
 
 
 def modules_of(launches, contract=True, sanitize=False):
@@ -203,7 +203,7 @@ class Emulated:
         self.launches = {}
         for step in self.plan.steps():
             if isinstance(step, AttentionStep):
-                calls = attention_calls(step, self.plan, architecture)
+                calls = attention_calls(step, architecture)
                 assert not calls.scratch_bytes and all(isinstance(call, Launch) for call in calls.calls)
                 self.launches[step] = calls.calls
         assert self.launches, "there is no attention in the plan"

@@ -23,6 +23,7 @@ from euler_ir.backends.cuda.attention.simt import simt_launches
 from euler_ir.backends.cuda.attention.views import named_views
 from euler_ir.backends.cuda.emulator import memory
 from euler_ir.backends.cuda.limits import STATIC_SHARED, resident_blocks
+from euler_ir.dtypes import DTYPES
 from euler_ir.errors import LoweringError
 
 NAN, INF = np.nan, np.inf
@@ -150,6 +151,28 @@ def test_half_types_count_in_f32_where_there_are_no_tensor_cores_for_them():
         np.testing.assert_allclose(got[name].astype(np.float64), want[name], rtol=2e-3, atol=2e-3)
 
 
+def test_heads_and_their_gradients_inside_of_one_tensor():
+    """As a fused projection gives them, and as its own gradient reads them: nothing is copied."""
+    queries, heads, width, names = 70, 2, 40, ("query", "key", "value")
+    case = Case(queries, queries, width, width, heads=heads, key_heads=heads, scale=0.2)
+    with ei.Graph() as graph:
+        x, cotangent = (ei.input(name, (1, queries, n * heads * width)) for name, n in (("x", 3), ("cotangent", 1)))
+        by_head = x.reshape(1, queries, 3 * heads, width).transpose(0, 2, 1, 3)
+        parts = (by_head[:, part * heads : (part + 1) * heads] for part in range(3))
+        mixed = ei.attention(*parts, causal=True, scale=0.2)
+        mixed = mixed.transpose(0, 2, 1, 3).reshape(1, queries, heads * width)
+        ei.output(mixed=mixed, d_x=ei.gradient(ei.sum(mixed * cotangent), [x])[0])
+    emulated, arrays = Emulated(graph), case.inputs()
+    _, gradient = emulated.launches
+    assert len({view.buffer for view in gradient.operands[:3]}) == len({view.buffer for view in gradient.results}) == 1
+    joined = np.stack([arrays[name] for name in names], 2).reshape(1, queries, -1)
+    got = emulated(x=joined, cotangent=arrays["cotangent"].reshape(1, queries, -1))
+    want = case.wanted(arrays)
+    d_x = np.stack([want[f"d_{name}"].swapaxes(1, 2) for name in names], 2).reshape(joined.shape)
+    np.testing.assert_allclose(got["mixed"], want["output"].swapaxes(1, 2).reshape(1, queries, -1), atol=1e-5)
+    np.testing.assert_allclose(got["d_x"], d_x, atol=1e-5)
+
+
 def test_layers_share_kernels():
     """Of other lengths, heads and widths too, as long as blocks have as many columns."""
     with ei.Graph() as graph:
@@ -244,6 +267,37 @@ def test_any_width(width, value_width, dtype, steps, contract):
         assert_close(first, case.wanted(arrays), steps)
         for order in ("descending", 1):
             assert_same_bits(emulated(order=order, **case.flat(arrays)), first)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
+@pytest.mark.parametrize("visible_from", [False, True])
+def test_no_access_races(dtype, visible_from):
+    """Compiled so that each access is checked: for its bounds to the byte, and against those of all other threads."""
+    case = Case(140, 70, 40, 130, heads=2, key_heads=1, dtype=dtype, margin=1, visible_from=visible_from)
+    arrays, emulated = case.inputs(), Emulated(case.graph(), architecture="sm_75", sanitize=True)
+    for order in ("ascending", "descending", 1):
+        assert_close(emulated(order=order, **case.flat(arrays)), case.wanted(arrays), STEPS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_second_derivatives_on_the_emulated_device(dtype):
+    """They are those of what attention's gradient decomposes into, beside the kernels for the first ones."""
+    with ei.Graph() as graph:
+        operands = [ei.input(name, (1, 2, 9, 8), dtype) for name in ("query", "key", "value")]
+        output = ei.attention(*operands, causal=True).cast(ei.f32)
+        first = ei.gradient(ei.sum(output * output * output), operands)
+        total = sum(ei.sum(each.cast(ei.f32) * each.cast(ei.f32)) for each in first)
+        ei.output(total=total, **{f"d{n}": each for n, each in enumerate(ei.gradient(total, operands))})
+    random = np.random.default_rng(0)
+    arrays = {leaf.op.attributes["name"]: random.standard_normal(leaf.shape) for leaf in graph.inputs}
+    arrays = {name: array.astype(DTYPES[dtype].numpy) for name, array in arrays.items()}
+    got, (want, _) = ei.compile(graph, "cuda-emulator")(**arrays), interpreter.run(graph, arrays)
+    for name, array in want.items():
+        found, exact = got[name].astype(np.float64), array.astype(np.float64)
+        assert np.isfinite(found).all()
+        np.testing.assert_allclose(found, exact, atol={"f32": 1e-5, "bf16": 0.03}[dtype] * np.abs(exact).max())
 
 
 @pytest.mark.slow

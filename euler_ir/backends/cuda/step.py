@@ -42,7 +42,7 @@ def calls_of(step: Step, plan: Plan, architecture: str, products: ProductOptions
     if isinstance(step, MatmulStep):
         return product_calls(step, plan, products)
     if isinstance(step, AttentionStep):
-        return attention_calls(step, plan, architecture)
+        return attention_calls(step, architecture)
     return kernel_calls(step)
 
 

@@ -47,7 +47,7 @@ class CudaMachine:
     def in_attention(self, step: AttentionStep, rows: Axis, is_key: bool) -> Steps:
         from euler_ir.backends.cuda.attention import attention_calls
 
-        calls = attention_calls(step, self.plan, ARCHITECTURE).calls
+        calls = attention_calls(step, ARCHITECTURE).calls
         kernels = " and ".join(call.kernel for call in calls if isinstance(call, Launch))
 
         def steps(point: dict) -> tuple[set[int], dict]:
