@@ -132,11 +132,12 @@ def assert_interpreted(run, relative=0.0):
     for position, (buffer, ours, theirs) in enumerate(zip(run.nest.parameters, run.results, arrays)):
         if position in run.shares.values() and not buffer.is_written:
             continue  # overwritten in place
+        if buffer.dtype.is_float:
+            ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
         if not relative or not buffer.is_written or not buffer.dtype.is_float:
             np.testing.assert_array_equal(ours, theirs, err_msg=f"%{buffer.name}")
             continue
-        scale = np.max(np.abs(theirs[np.isfinite(theirs)]), initial=1e-30).astype(np.float64)
-        ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
+        scale = np.max(np.abs(theirs[np.isfinite(theirs)]), initial=1e-30)
         np.testing.assert_allclose(ours / scale, theirs / scale, rtol=0, atol=relative, err_msg=f"%{buffer.name}")
 
 

@@ -4,13 +4,14 @@ interpreter's, and the order changes no bit.
 
 from dataclasses import replace
 
+import ml_dtypes
 import nests
 import numpy as np
 import pytest
-from nest_launches import check, emulate, outputs, random_run, run_of, step_of
+from nest_launches import check, emulate, interpreted, outputs, random_run, run_of, step_of
 
 from euler_ir.backends.cuda.codegen import kernels
-from euler_ir.dtypes import bf16, bool_, f16, f32, f64, i8, i32, i64, u8
+from euler_ir.dtypes import DTYPES, bf16, bool_, f16, f32, f64, i8, i32, i64, u8
 from euler_ir.index import Axis, Bound, Dynamic, Index
 from euler_ir.loops.kernel import (
     Buffer,
@@ -318,6 +319,46 @@ def test_vectors_under_conditions():
     check(runs)
     widths = [text.count("eir::load_if<4>(") for text in texts_of(runs)]
     assert widths == [2, 3, 0, 1, 2, 0]
+
+
+def test_a_place_for_each_element_of_a_vector():
+    """Neighbours whose rows of a table are looked up one by one: they do not lie together."""
+    table, width = 6, 16
+    d = Axis("d", width)
+    place = Index.of(Dynamic("row", table)) * width + d
+    start = (Load("number", i64, "rows", Index.of(d)), CheckIndex("row", "number", table, 1))
+    sizes = (("rows", i64, width, "input"), ("x", f32, table * width, "input"), ("y", f32, width, "output"))
+    picked = Nest(
+        tuple(Buffer(*each) for each in sizes), (d,), (*start, Load("v", f32, "x", place), Store("y", Index.of(d), "v")),
+        vector=True,
+    )  # fmt: skip
+    sizes = (("rows", i64, width, "input"), ("x", f32, width, "input"), ("y", f32, table * width, "inout"))
+    put = Nest(
+        tuple(Buffer(*each) for each in sizes), (d,), (*start, Load("v", f32, "x", Index.of(d)), Store("y", place, "v")),
+        vector=True,
+    )  # fmt: skip
+    check([random_run(picked), random_run(put)])
+
+
+def test_constants_and_index_values_of_every_dtype():
+    v, runs = Axis("v", 700), []
+    for dtype in DTYPES.values():
+        values = [0, 1] if dtype == bool_ else [0, 1, 3, dtype.highest, dtype.lowest]
+        if dtype.is_float:
+            info = ml_dtypes.finfo(dtype.numpy)
+            values += [-0.0, -1.5, float("nan"), float(info.max), float(info.smallest_subnormal), float(info.tiny)]
+        buffers = [Buffer(f"y{number}", dtype, 700, "output") for number in range(len(values))]
+        body = [Constant(f"c{number}", dtype, value) for number, value in enumerate(values)]
+        body += [Store(f"y{number}", Index.of(v), f"c{number}") for number in range(len(values))]
+        runs.append(random_run(Nest(tuple(buffers), (v,), tuple(body), vector=True)))
+        if dtype != bool_:
+            counted = (IndexValue("n", dtype, Index.of(v) * -3 + 7), Store("y", Index.of(v), "n"))
+            runs.append(random_run(Nest((Buffer("y", dtype, 700, "output"),), (v,), counted, vector=True)))
+    check(runs, contract=(True,))
+    for run in runs:
+        for ours, theirs in zip(run.results, interpreted(run)[0]):
+            if ours.dtype.kind not in "iub":
+                np.testing.assert_array_equal(np.signbit(ours[ours == 0]), np.signbit(theirs[theirs == 0]))
 
 
 def test_axes_named_like_those_that_count_vectors():

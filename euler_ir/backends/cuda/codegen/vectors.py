@@ -9,7 +9,7 @@ from euler_ir.backends.cuda.codegen.statements import Statements
 from euler_ir.backends.cuda.codegen.types import from_memory, memory_type, to_memory
 from euler_ir.index import Axis, Bound, Condition, Index
 from euler_ir.loops.hoist import buffers_loaded, buffers_stored
-from euler_ir.loops.kernel import Buffer, Load, Loop, Nest, Statement, Store
+from euler_ir.loops.kernel import Buffer, CheckIndex, Load, Loop, Nest, Statement, Store
 
 VECTOR_BYTES = 16
 
@@ -50,7 +50,11 @@ def is_vector(access: Statement, body: tuple[Statement, ...], axis: Axis, width:
         apart = apart and sum(isinstance(other, Store) and other.buffer == access.buffer for other in body) == 1
     else:
         return False
-    return apart and access.index.coefficient(axis) == 1 and _is_multiple(access.index - Index.of(axis), width)
+    found = {statement.result for statement in body if isinstance(statement, CheckIndex)}
+    indices = [access.index, *(condition.index for condition in getattr(access, "conditions", ()))]
+    if not apart or any(dynamic.name in found for index in indices for dynamic in index.dynamics()):
+        return False  # what was found for one element may not hold for the next
+    return access.index.coefficient(axis) == 1 and _is_multiple(access.index - Index.of(axis), width)
 
 
 def _holds_for_all(condition: Condition, axis: Axis, width: int) -> bool:

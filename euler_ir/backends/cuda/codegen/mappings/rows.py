@@ -141,7 +141,7 @@ class _Rows:
             name, kind = code.names.of("buffer", local.name), memory_type(local.dtype)
             if local in self.own:
                 (axes,) = {access.axes for s in self.body for access in accesses(s) if access.buffer == local.name}
-                code.line(f"{kind} {name}[{self._steps(axes) * self.widths[axes]}];")
+                code.line(f"{kind} {name}[{max(self._steps(axes) * self.widths[axes], 1)}];")
                 element = f" * {self.widths[axes]} + element" if self.widths[axes] > 1 else ""
                 code.places[local.name] = lambda _, name=name, element=element: f"{name}[step{element}]"
             else:
