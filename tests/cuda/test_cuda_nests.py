@@ -227,8 +227,19 @@ def updated(size, dtype):
     return Nest(buffers, (v,), body, vector=True)
 
 
+def added_column_sums(rows, columns):
+    """What ``z`` has for each column, and the sum of the column."""
+    r, c = Axis("r", rows), Axis("c", columns)
+    total = Loop((r,), (Load("v", f32, "x", nests.at(r, c)),), reductions=(Reduction("total", f32, "sum", "v"),))
+    end = (Load("d", f32, "z", Index.of(c)), nests.compute("e", "add", "d", "total"), Store("w", Index.of(c), "e"))
+    sizes = (("x", rows * columns, "input"), ("z", columns, "input"), ("w", columns, "output"))
+    buffers = tuple(Buffer(name, f32, size, role) for name, size, role in sizes)
+    return Nest(buffers, (c,), (total, *end), vector=True)
+
+
 def test_outputs_may_lie_where_inputs_were():
     runs = [in_place(scaled_rows(rows, columns), x="y", z="w") for rows, columns in ((3, 5), (70, 64), (2, 4000))]
+    runs += [in_place(added_column_sums(rows, columns), z="w") for rows, columns in ((96, 24), (9000, 40))]
     runs += [in_place(updated(size, dtype), weight="new_weight", moment="new_moment") for size in (7, 4096)
              for dtype in (f32, bf16)]  # fmt: skip
     check(runs, relative=1e-6)
@@ -247,6 +258,7 @@ def all_kinds():
     for shape in SHAPES:
         yield from map(random_run, nests_of(*shape))
     yield from (in_place(scaled_rows(rows, columns), x="y", z="w") for rows, columns in ((3, 5), (70, 64), (2, 4000)))
+    yield in_place(added_column_sums(96, 24), z="w")
     yield random_run(running_sums(5, 700, f32))
     yield random_run(nests.gather(9, 5, 20))
     yield random_run(nests.scatter_add(90, 5, 20))
@@ -329,14 +341,18 @@ def test_a_place_for_each_element_of_a_vector():
     start = (Load("number", i64, "rows", Index.of(d)), CheckIndex("row", "number", table, 1))
     sizes = (("rows", i64, width, "input"), ("x", f32, table * width, "input"), ("y", f32, width, "output"))
     picked = Nest(
-        tuple(Buffer(*each) for each in sizes), (d,), (*start, Load("v", f32, "x", place), Store("y", Index.of(d), "v")),
+        tuple(Buffer(*each) for each in sizes),
+        (d,),
+        (*start, Load("v", f32, "x", place), Store("y", Index.of(d), "v")),
         vector=True,
-    )  # fmt: skip
+    )
     sizes = (("rows", i64, width, "input"), ("x", f32, width, "input"), ("y", f32, table * width, "inout"))
     put = Nest(
-        tuple(Buffer(*each) for each in sizes), (d,), (*start, Load("v", f32, "x", Index.of(d)), Store("y", place, "v")),
+        tuple(Buffer(*each) for each in sizes),
+        (d,),
+        (*start, Load("v", f32, "x", Index.of(d)), Store("y", place, "v")),
         vector=True,
-    )  # fmt: skip
+    )
     check([random_run(picked), random_run(put)])
 
 

@@ -140,18 +140,26 @@ class _Columns:
         code = self.code
         last = max(place for place, statement in enumerate(self.body) if isinstance(statement, Loop))
         since_barrier: list[Access] = []
-        for place, statement in enumerate(self.body):
-            found = list(accesses(statement))
-            if any(meet(earlier, later, self.shared_names) for earlier in since_barrier for later in found):
+
+        def wait_for(later: list[Access]) -> None:
+            if any(meet(earlier, each, self.shared_names) for earlier in since_barrier for each in later):
                 code.line("__syncthreads();")
-                since_barrier = []
+                since_barrier.clear()
+
+        for statement in self.body[: last + 1]:
+            found = list(accesses(statement))
+            wait_for(found)
             since_barrier += found
             if isinstance(statement, Loop):
                 self._loop(statement, *lane_of(statement))
-                if place == last and self.body[place + 1 :]:
-                    code.line(f"if (threadIdx.x >= {WARP} || !{self.is_point}) return;")
+                if statement.reductions:
+                    since_barrier.clear()  # their barriers stand behind what the loop touches
             else:
                 code.statement(statement)
+        if rest := self.body[last + 1 :]:
+            wait_for([access for statement in rest for access in accesses(statement)])
+            code.line(f"if (threadIdx.x >= {WARP} || !{self.is_point}) return;")
+            code.statements(rest)
 
     def _loop(self, loop: Loop, first: str, step: int) -> None:
         code, length = self.code, _length(loop)
