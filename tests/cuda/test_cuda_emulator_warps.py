@@ -197,12 +197,12 @@ def test_atomics(kernel, dtype):
 def test_an_atomic_sum_gives_each_thread_its_own_number_in_each_order():
     orders = {}
     for order in ["ascending", "descending", 0, 1]:
-        taken = np.zeros(192, np.int32)
-        launch(ATOMICS, "tickets", 3, 64, np.zeros(1, np.int32), taken, order=order)
-        np.testing.assert_array_equal(np.sort(taken), np.arange(192))
+        taken = np.zeros(768, np.int32)
+        launch(ATOMICS, "tickets", 12, 64, np.zeros(1, np.int32), taken, order=order)
+        np.testing.assert_array_equal(np.sort(taken), np.arange(768))
         orders[order] = taken.tolist()
-    assert orders["ascending"] == list(range(192))
-    assert orders["descending"] == list(range(191, -1, -1))
+    assert orders["ascending"] == list(range(768))
+    assert orders["descending"] == list(range(767, -1, -1))
     assert orders[0] != orders[1]
 
 

@@ -2,6 +2,7 @@
 
 import of_cpu
 import of_cuda
+import of_emulator
 import of_flash_attention
 import of_loops_and_plan
 import of_operators
@@ -15,7 +16,7 @@ PARTS: dict[str, tuple[Fault, ...]] = {
     module.__name__.removeprefix("of_"): module.FAULTS
     for module in (
         *(of_operators, of_training, of_text, of_rules, of_passes, of_loops_and_plan),
-        *(of_cpu, of_cuda, of_flash_attention),
+        *(of_cpu, of_cuda, of_flash_attention, of_emulator),
     )
 }
 FAULTS: dict[str, Fault] = {}
