@@ -260,6 +260,12 @@ def padded(t):
     return {"y": t.product + ei.pad(ei.input("other", (ROWS - 1, t.columns), t.dtype), ((0, 1), (0, 0)))}
 
 
+def noisy(t):
+    """Two draws of one shape, seed and step, which differ all the same."""
+    one, other = (ei.random_uniform((ROWS, t.columns), 1, 2) for _ in range(2))
+    return {"y": (t.product.cast(f32) + one - other).cast(t.dtype)}
+
+
 def wide_residual(t):
     return {"y": (t.matrix(f32) + t.product.cast(f32)).cast(t.dtype)}
 
@@ -292,6 +298,7 @@ def gradient_of_exact_gelu(t):
         (gelu_of_another, bf16, "epilogue-other"),
         (twice_gelu_gradient, bf16, "epilogue-other"),
         (padded, bf16, "epilogue-other"),
+        (noisy, bf16, "epilogue-other"),
         (wide_residual, bf16, "epilogue-type"),
         (gelu_and_slope, bf16, "epilogue-outputs"),
         (gelu_and_bias, f32, "epilogue-gelu-f32"),
