@@ -6,6 +6,7 @@ from launching import launch
 
 from euler_ir.backends.cuda.emulator import build
 from euler_ir.backends.cuda.emulator.__main__ import main
+from euler_ir.errors import ExecutionError, LoweringError
 
 ORDERS = ["ascending", "descending", 0, 1]
 
@@ -160,3 +161,29 @@ def test_the_command_says_what_each_order_gives(tmp_path, capsys):
         assert message in capsys.readouterr().err
     assert main([str(tmp_path / "none.cu")]) == 1
     assert "No such file" in capsys.readouterr().err
+
+
+def test_a_file_with_what_it_includes(tmp_path):
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "factor.cuh").write_text("#pragma once\n#define FACTOR 3\n")
+    (tmp_path / "parts" / "tools.cuh").write_text(
+        '#include "factor.cuh"\n__device__ float at(const float* x, int i) {\n    return FACTOR * x[i];\n}\n'
+    )
+    file = tmp_path / "scale.cu"
+    file.write_text(
+        '#include "parts/tools.cuh"\n#include "parts/factor.cuh"\n'
+        "__global__ void scale(float* x, int by) {\n    float y = at(x, threadIdx.x + by);\n    x[threadIdx.x] = y;\n}\n"
+    )
+    x = np.ones(8, np.float32)
+    module = build.load_file(file)
+    module.run("scale", 1, 8, x, 0)
+    assert x.tolist() == [3] * 8
+    with pytest.raises(ExecutionError, match="it reads right past the end") as caught:
+        module.run("scale", 1, 8, x, 1)
+    assert f"{tmp_path}/parts/tools.cuh:3: return FACTOR * x[i];\n" in str(caught.value)
+    assert f"{file}:4: float y = at(x, threadIdx.x + by);" in str(caught.value)
+    (tmp_path / "parts" / "factor.cuh").write_text("#define FACTOR 5\n")
+    build.load_file(file).run("scale", 1, 8, x, 0)
+    assert x.tolist() == [15] * 8
+    with pytest.raises(LoweringError, match='kernels.cu includes "parts/tools.cuh"\n  hint: build.load_file'):
+        build.load(file.read_text())

@@ -217,7 +217,10 @@ def test_what_was_not_written_or_has_not_landed_is_nan():
         if (step == 0) y[threadIdx.x] = tile[threadIdx.x];
         if (step == 1) y[threadIdx.x] = plain[threadIdx.x];
         if (step == 2) y[threadIdx.x] = reinterpret_cast<float*>(dynamic)[threadIdx.x];
-        if (step >= 3) {
+        if (step < 3) {  // the next block must not see these
+            __syncthreads();
+            tile[threadIdx.x] = plain[threadIdx.x] = reinterpret_cast<float*>(dynamic)[threadIdx.x] = 1;
+        } else {
             tile[threadIdx.x] = 5;
             __syncwarp();
             if (threadIdx.x < 8) eir::cp_async_16(tile + 4 * threadIdx.x, x + 4 * threadIdx.x, threadIdx.x < 6);

@@ -6,11 +6,9 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
-from euler_ir.backends.cuda.calls import Source
 from euler_ir.backends.cuda.emulator import build
 from euler_ir.dtypes import DTYPES
 from euler_ir.errors import EulerError, ExecutionError
@@ -47,9 +45,7 @@ def _extent(text: str) -> tuple[int, ...]:
 
 
 def _check(options: argparse.Namespace) -> int:
-    text = Path(options.file).read_text(encoding="utf-8")
-    kernels = (options.kernel,) if options.kernel else tuple(build.kernel_names(text))
-    module = build.load(Source(options.file, text, kernels), sanitize=True)
+    module = build.load_file(options.file, kernels=[options.kernel] if options.kernel else None, sanitize=True)
     if len(module.kernels) > 1:
         raise ExecutionError("it has several kernels", hint=f"--kernel {' or '.join(module.kernels)}")
     first, failed = None, False

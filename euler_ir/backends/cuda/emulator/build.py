@@ -6,10 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from euler_ir.backends.cuda.calls import Source
 from euler_ir.backends.cuda.emulator import toolchain
-from euler_ir.backends.cuda.emulator.module import Module
+from euler_ir.backends.cuda.emulator.module import Module, line_directive
 from euler_ir.backends.cuda.sources import joined, own_code
 from euler_ir.errors import LoweringError
 
@@ -28,6 +29,7 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _DIRECTIVE = re.compile(r"^\s*#(?:\\\n|[^\n])*", re.MULTILINE)
 _BOUNDS = re.compile(r"__(?:launch_bounds|maxnreg|cluster_dims)__\s*\((?:[^()]|\([^()]*\))*\)")
 _KERNEL = re.compile(r"(?P<template>template\s*<[^;{}()]*>\s*)?[^;{}>]*?\b__global__\b[^;{}()]*?(?P<name>\w+)\s*\(")
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)".*$', re.MULTILINE)
 _DYNAMIC = re.compile(r"extern\s+__shared__\s+(?P<type>[^;\[]+?)\s*\b(?P<name>\w+)\s*\[\s*\]\s*;")
 
 
@@ -43,6 +45,16 @@ def load(
     take a few times as long. Raises LoweringError with g++'s messages.
     """
     return load_many([source], contract, kernels, sanitize)[0]
+
+
+def load_file(
+    path: str | Path, contract: bool = True, kernels: Sequence[str] | None = None, sanitize: bool = False
+) -> Module:
+    """As `load`, of the file at ``path``, which may include others in its folder by quotes. Raises OSError too."""
+    path = Path(path)
+    text = _with_included(str(path), path.read_text(encoding="utf-8"), path.parent, set())
+    names = tuple(kernels or kernel_names(path.read_text(encoding="utf-8")))
+    return load(Source(str(path), text, names), contract, sanitize=sanitize)
 
 
 def load_many(
@@ -77,6 +89,8 @@ def _as_source(source: Source | str, kernels: Sequence[str] | None) -> Source:
     name, text = (source.name, source.text) if isinstance(source, Source) else ("kernels.cu", source)
     if kernels is None:
         kernels = source.kernels if isinstance(source, Source) else kernel_names(text)
+    if included := _INCLUDE.search(text):
+        raise LoweringError(f'{name} includes "{included[1]}"', hint="build.load_file finds files beside a file")
     if not kernels:
         raise LoweringError(f"{name} has no kernel", hint="a kernel is a function that says __global__")
     return Source(name, text, tuple(kernels))
@@ -103,7 +117,7 @@ def _together(sources: list[Source]) -> Source:
 def _compiled(source: Source, contract: bool, sanitize: bool) -> Module:
     table = "".join(f'    EMULATED_KERNEL("{kernel}", {kernel}),\n' for kernel in source.kernels)
     text = (
-        f'#include "cuda_emulator.h"\n#line 1 "{source.name}"\n{_with_dynamic_arrays(source.text)}\n'
+        f'#include "cuda_emulator.h"\n{line_directive(1, source.name)}\n{_with_dynamic_arrays(source.text)}\n'
         f'#line 1 "the table of kernels"\nEMULATED_KERNELS = {{\n{table}    {{}}}};\n'
     )
     chosen = ["-ffp-contract=fast" if contract else "-ffp-contract=off", *(["-fsanitize=thread"] if sanitize else [])]
@@ -115,6 +129,21 @@ def kernel_names(text: str) -> list[str]:
     code = _BOUNDS.sub(" ", _DIRECTIVE.sub(" ", _COMMENT.sub(" ", text)))
     names = (match["name"] for match in _KERNEL.finditer(code) if not match["template"])
     return list(dict.fromkeys(names))
+
+
+def _with_included(name: str, text: str, folder: Path, seen: set[Path]) -> str:
+    """``text`` with the files in place that it includes by quotes, each once: what a library is made of is its key."""
+
+    def content(match: re.Match) -> str:
+        file = folder / match[1]
+        if file.resolve() in seen:
+            return ""
+        seen.add(file.resolve())
+        own = _with_included(str(file), file.read_text(encoding="utf-8"), file.parent, seen)
+        behind = text.count("\n", 0, match.start()) + 2
+        return f"{line_directive(1, str(file))}\n{own}\n{line_directive(behind, name)}"
+
+    return _INCLUDE.sub(content, text)
 
 
 def _with_dynamic_arrays(text: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -157,21 +159,26 @@ class Module:
     def _lines(self, place: _FaultPlace) -> list[str]:
         """The lines of the source that a fault is on, innermost first, for people; then those of a race's other end."""
         if place.line:
-            return self._quoted([place.line])
+            return self._quoted([(self.name, place.line)])
         lines = self._quoted(self._lines_of(place.instruction, place.library))
         other = self._quoted(self._lines_of(place.other, place.library))
         return lines + [f"and {line}" for line in other]
 
-    def _lines_of(self, instruction: int | None, library: int | None) -> list[int]:
+    def _lines_of(self, instruction: int | None, library: int | None) -> list[tuple[str, int]]:
         if not instruction or not library:
             return []
-        found = toolchain.source_lines(self._content, instruction - library)
-        return [line for file, line in found if f"/{file}".endswith(f"/{self.name}")]
+        return toolchain.source_lines(self._content, instruction - library)
 
-    def _quoted(self, lines: list[int]) -> list[str]:
-        start = self._text.index(f'#line 1 "{self.name}"\n')
-        source = self._text[start:].split("\n")
-        return [f"{self.name}:{line}: {source[line].strip()}" for line in lines if line < len(source)]
+    def _quoted(self, places: list[tuple[str, int]]) -> list[str]:
+        """Lines of the source and what it includes, by file and number; those of the emulator's headers are left out."""
+        lines = _lines_by_place(self._text)
+        found = []
+        for file, number in places:
+            # g++ puts the folder that it runs in before a relative name.
+            name = next((name for name, _ in lines if f"/{file}".endswith(f"/{name.lstrip('/')}")), None)
+            if (name, number) in lines:
+                found.append(f"{name}:{number}: {lines[name, number].strip()}")
+        return found
 
     def _entry(self, kernel: str) -> _Kernel:
         if kernel not in self._kernels:
@@ -181,6 +188,23 @@ class Module:
                 hint=did_you_mean(kernel, self._kernels),
             )
         return self._kernels[kernel]
+
+
+def line_directive(number: int, name: str) -> str:
+    """What tells g++ that line ``number`` of the file ``name`` follows."""
+    return f"#line {number} {json.dumps(name, ensure_ascii=False)}"
+
+
+def _lines_by_place(text: str) -> dict[tuple[str, int], str]:
+    """The lines of ``text`` by what its line directives say of them."""
+    lines, name, number = {}, "", 0
+    for line in text.split("\n"):
+        if directive := re.fullmatch(r'#line (\d+) (".*")', line):
+            name, number = json.loads(directive[2]), int(directive[1])
+        else:
+            lines[name, number] = line
+            number += 1
+    return {place: line for place, line in lines.items() if place[0]}
 
 
 def _parameters(entry: _Kernel) -> list[Parameter]:

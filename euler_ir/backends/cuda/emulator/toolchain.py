@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 
 from euler_ir import cache
@@ -104,9 +105,17 @@ def source_lines(library: bytes, offset: int) -> list[tuple[str, int]]:
     return [(match[1], int(match[2])) for match in found if match]
 
 
-@functools.cache
+_one_runtime = threading.Lock()
+
+
 def runtime() -> ctypes.CDLL:
     """The emulator's runtime, whose symbols the libraries of kernels use."""
+    with _one_runtime:
+        return _runtime()
+
+
+@functools.cache
+def _runtime() -> ctypes.CDLL:
     sources = sorted((FOLDER / "runtime").glob("*.cpp"))
     loaded = load(library("the emulator's runtime", sources, ("-O3", "-ffp-contract=off")), ctypes.RTLD_GLOBAL)
     loaded.cuda_emulator_allocate.restype = ctypes.c_void_p
