@@ -1,6 +1,5 @@
 """What FlashAttention's tiles cost on each architecture, and that each of them is right."""
 
-import itertools
 from dataclasses import replace
 
 import pytest
@@ -12,10 +11,12 @@ from euler_ir.backends.cuda.limits import limits_of, resident_blocks
 STEPS = 4
 PLAIN = Case(130, 140, 64, 64, dtype="bf16", heads=2, key_heads=1)
 MEMORY = ("LDSM", "LDGSTS", "LDL", "STL")
-KINDS = [
-    {"causal": causal, "visible_from": packed, "margin": margin}
-    for causal, packed, margin in itertools.product((True, False), (False, True), (0, 1))
-]
+KINDS = (
+    {"causal": True, "visible_from": False, "margin": 0},
+    {"causal": False, "visible_from": True, "margin": 0},
+    {"causal": False, "visible_from": False, "margin": 1},
+    {"causal": True, "visible_from": True, "margin": 1},
+)
 """Each has a source of its own: masks by place and by visible_from, rows aligned and not."""
 
 
@@ -41,28 +42,30 @@ def test_kernels_use_tensor_cores_and_nothing_outside_of_registers(architecture)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_86", "sm_90"])
 @pytest.mark.parametrize(
-    ("width", "value_width"), [*((width, width) for width in range(16, 129, 16)), (64, 128), (128, 64), (40, 33)]
+    ("width", "value_width"), [*((width, width) for width in range(32, 129, 16)), (64, 128), (128, 64)]
 )
-def test_no_tile_spills(width, value_width, architecture, kind):
-    for dtype in ("bf16", "f16"):
-        case = replace(PLAIN, width=width, value_width=value_width, dtype=dtype, **kind)
-        for launch in launches_of(case, architecture):
+def test_no_tile_spills(width, value_width, architecture):
+    for kind in KINDS:
+        for launch in launches_of(replace(PLAIN, width=width, value_width=value_width, **kind), architecture):
             compiled(launch, architecture)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["bf16", "f16"])
-@pytest.mark.parametrize("architecture", ["sm_86", "sm_90"])
 @pytest.mark.parametrize(
-    ("width", "value_width"),
-    [*((width, width) for width in (1, 16, 32, 40, 48, 64, 80, 96, 112, 128)), (127, 5), (20, 128)],
+    ("width", "value_width", "dtype", "architecture"),
+    [
+        *((1, 1, "f16", "sm_90"), (16, 16, "bf16", "sm_90"), (32, 32, "f16", "sm_80"), (40, 40, "bf16", "sm_90")),
+        *((64, 64, "f16", "sm_90"), (64, 64, "bf16", "sm_86"), (80, 80, "f16", "sm_90"), (96, 96, "bf16", "sm_80")),
+        *((96, 96, "f16", "sm_86"), (112, 112, "bf16", "sm_90"), (128, 128, "f16", "sm_80")),
+        *((128, 128, "bf16", "sm_86"), (128, 128, "f16", "sm_90"), (127, 5, "bf16", "sm_90")),
+        (20, 128, "f16", "sm_90"),
+    ],
 )
-def test_every_width(width, value_width, architecture, dtype):
-    """On GPUs with little shared memory tiles are smaller from 80 columns on."""
-    for contract, kind in itertools.product((True, False), (KINDS[0], KINDS[3], KINDS[6])):
+def test_every_width(width, value_width, dtype, architecture):
+    """On GPUs with little shared memory blocks have other tiles."""
+    for kind, contract in (*((kind, True) for kind in KINDS), (KINDS[0], False)):
         case = replace(PLAIN, width=width, value_width=value_width, dtype=dtype, **kind)
         arrays, emulated = case.inputs(), Emulated(case.graph(), architecture, contract)
         first = emulated(**case.flat(arrays))

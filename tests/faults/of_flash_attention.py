@@ -208,11 +208,11 @@ FAULTS = (
         LENGTHS,
     ),
     Fault(
-        "mask-forgotten-at-the-last-key",
-        "Keys beyond the last are masked in no tile but those of the diagonal.",
+        "one-key-behind-the-last",
+        "Without a diagonal a query sees one key more than there are.",
         f"{FOLDER}/flash_mask.cuh",
         "return causal ? min(keys, row + 1 - queries + keys) : keys;",
-        "return causal ? min(keys, row + 1 - queries + keys) : 1 << 30;",
+        "return causal ? min(keys, row + 1 - queries + keys) : keys + 1;",
         LENGTHS,
     ),
     Fault(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from euler_ir.backends.cuda.attention.views import C_TYPES, NamedView, inner_heads, named_views, views_in_c
 from euler_ir.backends.cuda.calls import Calls, Launch, Number, Source
-from euler_ir.backends.cuda.limits import limits_of
+from euler_ir.backends.cuda.limits import REGISTERS_OF_THREAD, resident_blocks
 from euler_ir.backends.cuda.sources import unit
 from euler_ir.plan.plan import AttentionStep
 
@@ -22,6 +22,8 @@ WIDEST = 128
 """Columns of queries, keys and values that a block can sum in registers."""
 _MOST_ROWS = 2**30  # so that sums of two such numbers are below 2**31
 _MOST_BLOCKS = 2**31 - 1
+_WARPS = 8
+"""Of a multiprocessor: two for each of its schedulers, so that one computes while the other waits."""
 _FIRST_ARCHITECTURE = 80  # with mma.m16n8k16 and cp.async
 
 _FOLDER = Path(__file__).parent
@@ -59,7 +61,8 @@ class _Kernel:
     """A function ``call`` of the CUDA text in ``file`` with the views ``operands`` and ``results``. Its blocks have
     rows of the result ``of``, which are those of queries or of keys.
 
-    ``tiles`` are, from an upper limit of the wider width on, in order of preference: the first that fits is taken.
+    ``tiles`` are, up to a limit of the wider width, in order of preference: the first of which a multiprocessor holds
+    _WARPS warps is taken, or else the last.
     """
 
     name: str
@@ -80,8 +83,8 @@ _KERNELS = {
             ("query", "key", "value", "visible_from"), ("output", "logsumexp"), "output",
             (
                 (64, (_Tiles(4, 2, 64, 64, held=True),)),
-                (112, (_Tiles(4, 2, 64, 64),)),
-                (128, (_Tiles(4, 2, 48, 48, packed=False), _Tiles(4, 2, 32, 32))),
+                (112, (_Tiles(4, 2, 64, 64), _Tiles(8, 1, 64, 64, held=True))),
+                (128, (_Tiles(4, 2, 48, 48, packed=False), _Tiles(4, 2, 32, 32), _Tiles(8, 1, 64, 64))),
             ),
         ),
     ),
@@ -90,8 +93,8 @@ _KERNELS = {
             "flash_attention_gradient_by_keys", "flash_backward_keys.cuh", "backward_keys",
             _GRADIENT, ("d_key", "d_value"), "d_key",
             (
-                (64, (_Tiles(4, 2, 64, 32),)),
-                (96, (_Tiles(8, 1, 64, 64), _Tiles(4, 1, 64, 64))),
+                (64, (_Tiles(4, 2, 64, 32), _Tiles(8, 1, 64, 64))),
+                (96, (_Tiles(8, 1, 64, 64), _Tiles(8, 1, 32, 32))),
                 (128, (_Tiles(8, 1, 64, 32), _Tiles(4, 1, 32, 32))),
             ),
         ),
@@ -99,8 +102,8 @@ _KERNELS = {
             "flash_attention_gradient_by_queries", "flash_backward_queries.cuh", "backward_queries",
             _GRADIENT, ("d_query",), "d_query",
             (
-                (64, (_Tiles(4, 2, 64, 32),)),
-                (128, (_Tiles(4, 2, 32, 32), _Tiles(4, 1, 32, 32))),
+                (64, (_Tiles(4, 2, 64, 32), _Tiles(8, 1, 64, 64))),
+                (128, (_Tiles(4, 2, 32, 32), _Tiles(8, 1, 32, 32), _Tiles(4, 1, 32, 32))),
             ),
         ),
     ),
@@ -195,7 +198,8 @@ def _config(step: AttentionStep, kernel: _Kernel, views: Mapping[str, NamedView]
         config = _Config(
             step.dtype.name, step.width, step.value_width, step.causal, step.has_visible_from, aligned, tiles
         )
-        if config.shared_bytes(kernel) <= limits_of(architecture).shared_of_block and config.packed <= tiles.packed:
+        blocks = resident_blocks(architecture, tiles.threads, REGISTERS_OF_THREAD, config.shared_bytes(kernel))
+        if blocks * tiles.warps >= _WARPS and config.packed <= tiles.packed:
             break
     return config
 
