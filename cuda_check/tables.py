@@ -43,8 +43,8 @@ def _models(found):
     )
     note = (
         "Calls are launches, products, copies and fills of one step. Moved is what kernels other than products read "
-        "and write when nothing stays in a cache between two loops or launches, least is each element once; of attention "
-        "both are, though its blocks read keys and values again, from the L2 cache."
+        "and write when nothing stays in a cache between two loops or launches, least is each element once. Attention "
+        "counts as the least in both, though its blocks read keys and values again, from the L2 cache."
     )
     return Table("Kernels, compiled by NVRTC", columns, tuple(rows), note)
 

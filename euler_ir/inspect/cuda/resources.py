@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from euler_ir.backends.cuda.calls import Launch
+from euler_ir.backends.cuda.gemm import Product
 from euler_ir.backends.cuda.limits import ARCHITECTURE, limits_of, occupancy, resident_blocks
 from euler_ir.backends.cuda.nvrtc import Compiled, compile_cuda
 from euler_ir.backends.cuda.sass import disassemble, tensor_core_instructions
 from euler_ir.inspect.cuda.step_calls import StepCalls, step_calls
-from euler_ir.plan.plan import KernelStep, Plan
+from euler_ir.plan.plan import KernelStep, MatmulStep, Plan, Step
 from euler_ir.plan.work import passes_of, traffic_of
 
 
@@ -82,37 +83,52 @@ def resources(plan: Plan, architecture: str = ARCHITECTURE) -> StepResources:
     limits, calls = limits_of(architecture), step_calls(plan, architecture)
     compiled: dict[str, Compiled] = {}
     kernels = []
-    for pairs in _by_kernel(calls).values():
-        source = pairs[0][0].source
+    for parts in _by_kernel(calls).values():
+        source = parts[0].launch.source
         if source.code not in compiled:
             compiled[source.code] = compile_cuda(source.code, architecture, source.name)
-        launches = [launch for launch, _ in pairs]
-        kernels.append(_kernel(architecture, launches, _bytes(plan, pairs), compiled[source.code]))
+        launches = [part.launch for part in parts]
+        kernels.append(_kernel(architecture, launches, _bytes(plan, parts), compiled[source.code]))
     return StepResources(architecture, tuple(kernels), _counted(calls), limits.shared_of_block)
 
 
-def _by_kernel(calls: Iterable[StepCalls]) -> dict[str, list[tuple[Launch, StepCalls | None]]]:
-    """By the name of a kernel its launches, each with the step that begins with it, None where none does."""
-    found: dict[str, list[tuple[Launch, StepCalls | None]]] = {}
+@dataclass(frozen=True)
+class _Part:
+    """A launch, and what it begins to do: a step of nests or attention, which needs so much ``scratch_bytes`` memory.
+
+    ``step`` is None for a later launch of the same, and for what is made for a product.
+    """
+
+    launch: Launch
+    step: Step | None
+    scratch_bytes: int
+
+
+def _by_kernel(calls: Iterable[StepCalls]) -> dict[str, list[_Part]]:
+    """The parts of each kernel by its name."""
+    found: dict[str, list[_Part]] = {}
     for each in calls:
-        launches = [call for call in each.calls.calls if isinstance(call, Launch)]
-        for launch in launches:
-            begun = each if launch is launches[0] else None
-            found.setdefault(launch.kernel, []).append((launch, begun))
+        step: Step | None = None if isinstance(each.step, MatmulStep) else each.step
+        for call in each.calls.calls:
+            if isinstance(call, Product):
+                step = each.step.epilogue  # if a kernel follows, it is what the library does not do
+            elif isinstance(call, Launch):
+                found.setdefault(call.kernel, []).append(_Part(call, step, each.calls.scratch_bytes))
+                step = None
     return found
 
 
-def _bytes(plan: Plan, pairs: Iterable[tuple[Launch, StepCalls | None]]) -> tuple[int, int]:
-    """Bytes moved without caches, and the least, of the steps in ``pairs``.
+def _bytes(plan: Plan, parts: Iterable[_Part]) -> tuple[int, int]:
+    """Bytes moved without caches, and the least, of the steps that begin with ``parts``.
 
     What a step leaves in scratch memory for its own later launches is written and read.
     """
     moved = least = 0
-    for _, begun in pairs:
-        if begun is not None:
-            nests = range(len(begun.step.kernel.nests)) if isinstance(begun.step, KernelStep) else (0,)
-            moved += 2 * begun.calls.scratch_bytes + sum(passes_of(plan, begun.step, nest) for nest in nests)
-            least += sum(traffic_of(plan, begun.step, nest).moved for nest in nests)
+    for part in parts:
+        if part.step is not None:
+            nests = range(len(part.step.kernel.nests)) if isinstance(part.step, KernelStep) else (0,)
+            moved += 2 * part.scratch_bytes + sum(passes_of(plan, part.step, nest) for nest in nests)
+            least += sum(traffic_of(plan, part.step, nest).moved for nest in nests)
     return moved, least
 
 
