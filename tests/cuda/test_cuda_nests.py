@@ -237,9 +237,23 @@ def added_column_sums(rows, columns):
     return Nest(buffers, (c,), (total, *end), vector=True)
 
 
+def added_transpose(rows, columns):
+    """``x`` and the transpose of ``z``, read along its rows."""
+    i, j = Axis("i", rows), Axis("j", columns)
+    body = (
+        Load("a", f32, "x", nests.at(j, i)),
+        Load("b", f32, "z", nests.at(i, j)),
+        nests.compute("c", "add", "a", "b"),
+        Store("y", nests.at(j, i), "c"),
+    )
+    buffers = tuple(Buffer(name, f32, rows * columns, "output" if name == "y" else "input") for name in "xzy")
+    return Nest(buffers, (i, j), body, vector=True)
+
+
 def test_outputs_may_lie_where_inputs_were():
     runs = [in_place(scaled_rows(rows, columns), x="y", z="w") for rows, columns in ((3, 5), (70, 64), (2, 4000))]
     runs += [in_place(added_column_sums(rows, columns), z="w") for rows, columns in ((96, 24), (9000, 40))]
+    runs += [in_place(added_transpose(40, 70), x="y"), in_place(running_sums(3, 700, f32), x="y")]
     runs += [in_place(updated(size, dtype), weight="new_weight", moment="new_moment") for size in (7, 4096)
              for dtype in (f32, bf16)]  # fmt: skip
     check(runs, relative=1e-6)
@@ -259,6 +273,8 @@ def all_kinds():
         yield from map(random_run, nests_of(*shape))
     yield from (in_place(scaled_rows(rows, columns), x="y", z="w") for rows, columns in ((3, 5), (70, 64), (2, 4000)))
     yield in_place(added_column_sums(96, 24), z="w")
+    yield in_place(added_transpose(40, 70), x="y")
+    yield in_place(running_sums(3, 700, f32), x="y")
     yield random_run(running_sums(5, 700, f32))
     yield random_run(nests.gather(9, 5, 20))
     yield random_run(nests.scatter_add(90, 5, 20))
