@@ -141,7 +141,7 @@ def assert_interpreted(run, relative=0.0):
         np.testing.assert_allclose(ours / scale, theirs / scale, rtol=0, atol=relative, err_msg=f"%{buffer.name}")
 
 
-def check(runs, relative=0.0, orders=("ascending", "descending", 7), contract=(True, False)):
+def check(runs, relative=0.0, orders=("ascending", "descending", 7), contract=(True,)):
     """The results are the interpreter's, with products and sums contracted or not; of the order of threads no bit
     depends.
     """

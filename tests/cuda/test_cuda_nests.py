@@ -43,7 +43,7 @@ def nests_of(rows, columns):
 
 @pytest.mark.parametrize("shapes", [SHAPES, pytest.param(MORE_SHAPES, marks=pytest.mark.slow)], ids=["some", "more"])
 def test_nests_as_the_lowering_makes_them(shapes):
-    check([random_run(nest) for shape in shapes for nest in nests_of(*shape)], relative=1e-5)
+    check([random_run(nest) for shape in shapes for nest in nests_of(*shape)], relative=1e-5, contract=(True, False))
 
 
 def running_sums(rows, columns, dtype, reverse=False, exclusive=False):
@@ -158,9 +158,9 @@ def test_reductions_of_every_dtype():
         for combine in COMBINES
         for extents, rows_ in (((6,), 70), ((7, 30), 5), ((1200,), 2))[number % 3 :]
     ]
-    check(runs, relative=1e-5, contract=(True,))
+    check(runs, relative=1e-5)
     empty = [random_run(reduction(combine, dtype, (0,), 3)) for dtype in (f32, i8, bool_) for combine in COMBINES]
-    check(empty, contract=(True,))
+    check(empty)
 
 
 def test_nan_and_infinities_reach_the_end_of_a_reduction():
@@ -171,7 +171,7 @@ def test_nan_and_infinities_reach_the_end_of_a_reduction():
                 run = random_run(reduction(combine, f32, (extent,), rows_))
                 run.arrays[0].reshape(rows_, extent)[:, extent // 2] = special
                 runs.append(run)
-    check(runs, relative=1e-5, contract=(True,))
+    check(runs, relative=1e-5)
 
 
 def test_long_sums_stay_accurate():
@@ -313,7 +313,7 @@ def test_vectors_end_with_their_buffer():
         for offset in (0, 1)
     ]
     runs += [random_run(copied(30, f32, 0, (1, 5, 6))), random_run(copied(64, f16, 0, (2, 4, 8)))]
-    check(runs, contract=(True,))
+    check(runs)
 
 
 def joined(*widths, rows=3, offset=0):
@@ -386,7 +386,7 @@ def test_constants_and_index_values_of_every_dtype():
         if dtype != bool_:
             counted = (IndexValue("n", dtype, Index.of(v) * -3 + 7), Store("y", Index.of(v), "n"))
             runs.append(random_run(Nest((Buffer("y", dtype, 700, "output"),), (v,), counted, vector=True)))
-    check(runs, contract=(True,))
+    check(runs)
     for run in runs:
         for ours, theirs in zip(run.results, interpreted(run)[0]):
             if ours.dtype.kind not in "iub":
@@ -418,7 +418,7 @@ def test_more_tasks_than_blocks(monkeypatch):
     kernels._source.cache_clear()
     made = copied(7000, f32), reduction("sum", f32, (40,), 300), nests.scan(1000, 5), nests.layer_norm(7, 3000)
     runs = [random_run(nest) for nest in made]
-    check(runs, relative=1e-5, contract=(True,))
+    check(runs, relative=1e-5)
     kernels._source.cache_clear()
 
 
@@ -426,5 +426,5 @@ def test_a_table_of_pointers():
     """More nests than there can be arguments, of two structures in turn, each with its own faults."""
     runs = [random_run(nests.gather(9, 5, 20 + number % 2), seed=number) for number in range(40)]
     runs[17].arrays[0][3] = -1
-    check(runs, contract=(True,))
+    check(runs)
     assert [number for number, run in enumerate(runs) if run.fault] == [17]

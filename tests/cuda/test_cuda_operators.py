@@ -26,9 +26,13 @@ def assert_expected(numbered):
 
 
 def test_one_case_of_each_operator():
+    """But for elementwise ones, which test_cuda_operations.py has in every dtype, and products and attention, which have
+    tests of their own.
+    """
     first = {}
     for index, case in NUMBERED:
-        first.setdefault(case.function, (index, case))
+        if case.family in ("reduction", "movement", "indexing", "network", "leaf", "random"):
+            first.setdefault(case.function, (index, case))
     assert_expected(list(first.values()))
 
 

@@ -57,24 +57,29 @@ CASES = {
     "points": [nest_over((70,), (3,))],
     "transposed": [nest_over((40, 70), order=(1, 0))],
 }  # fmt: skip
+NESTS = [(mapping, nest) for mapping, nests in CASES.items() for nest in nests]
 
 
-@pytest.mark.parametrize("mapping", CASES)
-def test_the_thread_that_computes_a_point(mapping):
-    random = np.random.default_rng(0)
-    for nest in CASES[mapping]:
-        assert _mapping(nest).__name__.endswith(mapping)
-        axes = everything_of(nest)
-        for _ in range(6):
-            place = tuple(int(random.integers(axis.extent)) for axis in axes)
-            numbers = np.zeros(tuple(axis.extent for axis in axes), np.int32)
-            numbers[place] = TABLE - 1
-            run, other = (
-                Run(nest, [array.ravel(), np.zeros(PRESENT, np.float32), poisoned(nest.parameters[2])])
-                for array in (numbers, np.zeros_like(numbers))
-            )
-            with pytest.raises(ExecutionError) as caught:
-                emulate([other, run])
-            block, thread = map(int, re.search(r"block \((\d+).*?thread \((\d+)", str(caught.value)).groups())
-            found = place_of(step_of([other, run]), 1, dict(zip(axes, place)))
-            assert (found.block, found.thread) == (block, thread), place
+@pytest.mark.parametrize("number", range(len(NESTS)), ids=[mapping for mapping, _ in NESTS])
+def test_the_thread_that_computes_a_point(number):
+    """All nests are in one launch, and one of them has a number of which the table has no element."""
+    mapping, nest = NESTS[number]
+    assert _mapping(nest).__name__.endswith(mapping)
+    random, axes = np.random.default_rng(number), everything_of(nest)
+    for _ in range(5):
+        runs = [
+            Run(each, [np.zeros(each.parameters[0].size, np.int32), table(), poisoned(each.parameters[2])])
+            for _, each in NESTS
+        ]
+        place = tuple(int(random.integers(axis.extent)) for axis in axes)
+        runs[number].arrays[0].reshape([axis.extent for axis in axes])[place] = TABLE - 1
+        with pytest.raises(ExecutionError) as caught:
+            emulate(runs)
+        block, thread = map(int, re.search(r"block \((\d+).*?thread \((\d+)", str(caught.value)).groups())
+        found = place_of(step_of(runs), number, dict(zip(axes, place)))
+        assert (found.block, found.thread) == (block, thread), place
+
+
+def table():
+    """Its first elements: the others are asked for only where there is a fault."""
+    return np.zeros(PRESENT, np.float32)

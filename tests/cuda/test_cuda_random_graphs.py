@@ -49,7 +49,7 @@ def run(case):
 
 
 def test_random_graphs():
-    assert_agree(range(8), most_ops=12)
+    assert_agree(range(5), most_ops=12)
 
 
 @pytest.mark.slow

@@ -67,6 +67,8 @@ def run_sparse(nest, rows, columns, *others):
 
 
 def all_sparse():
+    nests_ = sparse_copy(), sparse_rows(), sparse_gather()
+    build.load_many([launch.source for nest in nests_ for launch in launches(nest)])
     numbers, copied = run_sparse(sparse_copy(), 4, 8)
     np.testing.assert_array_equal(copied, numbers.ravel())
     numbers, largest = run_sparse(sparse_rows(), 4, 40)
