@@ -21,7 +21,7 @@ from models.training.settings import PretrainingSettings
 
 pytestmark = pytest.mark.usefixtures("tiny_preset")
 
-SMALL = GPT2Config(vocab_size=96, context=16, layers=2, heads=2, width=32)
+SMALL = GPT2Config(vocab_size=96, context=16, layers=1, heads=2, width=32)
 HALVES = [("bf16", torch.bfloat16), pytest.param("f16", torch.float16, marks=pytest.mark.slow)]
 
 # --- Beside torch ---
@@ -91,7 +91,7 @@ def test_gradients_are_as_near_to_the_real_ones_as_those_of_torch_autocast(preci
 
 
 @pytest.mark.parametrize(("precision", "autocast"), HALVES)
-def test_losses_of_twenty_steps_are_those_of_torch_autocast(precision, autocast):
+def test_losses_of_ten_steps_are_those_of_torch_autocast(precision, autocast):
     """AdamW on f32 weights in both; in f16 with a scale, which both begin at 2^16."""
     scale = optim.LossScale() if precision == "f16" else None
     graph = train_graph(SMALL, 4, SMALL.context, loss_scale=scale, weight_decay=0.0)
@@ -101,7 +101,7 @@ def test_losses_of_twenty_steps_are_those_of_torch_autocast(precision, autocast)
     optimizer = torch.optim.AdamW(parameters.values(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.0)
     scaler = torch.amp.GradScaler("cpu", enabled=precision == "f16")
     losses = []
-    for _ in range(20):
+    for _ in range(10):
         tokens, targets = batch(random)
         with torch.autocast("cpu", dtype=autocast):
             loss = torch_loss(parameters, tokens, targets)
@@ -114,7 +114,7 @@ def test_losses_of_twenty_steps_are_those_of_torch_autocast(precision, autocast)
         found = step(state, tokens=tokens, targets=targets, learning_rate=np.float32(1e-3))
         losses.append((float(found["loss"]), loss.item(), float(found["gradient_norm"]), norm.item()))
     ours, torchs, our_norms, norms = np.array(losses).T
-    assert torchs[-1] < torchs[0] - 0.2
+    assert torchs[-1] < torchs[0] - 0.1
     np.testing.assert_allclose(ours, torchs, rtol={"bf16": 3e-3, "f16": 5e-4}[precision])
     np.testing.assert_allclose(our_norms, norms, rtol={"bf16": 3e-2, "f16": 5e-3}[precision])
 

@@ -187,8 +187,8 @@ def test_wrong_options_say_what_would_be_right():
 
 
 def test_what_is_saved_for_the_backward_pass_takes_half_the_memory():
-    """Of a GPT-2 of 4 layers, what grows with the batch: all but the residual stream is of the half type."""
-    config = GPT2Config(512, 128, layers=4, heads=4, width=128)
+    """Of a GPT-2 of 3 layers, what grows with the batch: all but the residual stream is of the half type."""
+    config = GPT2Config(512, 128, layers=3, heads=4, width=128)
 
     def bytes_a_row(passes):
         small, large = (footprint(lower(train_graph(config, batch, 128), passes).plan).arena for batch in (4, 12))
@@ -200,7 +200,7 @@ def test_what_is_saved_for_the_backward_pass_takes_half_the_memory():
 def test_any_graph_stays_sound():
     """Doing it twice is doing it once, whatever the graph; those without products keep every bit."""
     products = 0
-    for seed in range(150):
+    for seed in range(100):
         case = random_graph(seed)
         after = mixed(case.graph, compute="f16" if seed % 2 else "bf16")
         assert str(mixed(after, compute="f16" if seed % 2 else "bf16")) == str(after), seed
@@ -208,4 +208,4 @@ def test_any_graph_stays_sound():
         products += is_product
         if not is_product and not ops(case.graph, "gelu"):
             assert str(after) == str(case.graph), seed
-    assert products > 10
+    assert products > 5
