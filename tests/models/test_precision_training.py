@@ -127,9 +127,11 @@ def test_every_precision_learns_what_f32_does(corpus, precision, accumulate):
     (exact, *_), (mixed, *_) = (
         trainer(corpus[:4000], precision=each, accumulate=accumulate, dropout=0.1) for each in ("f32", precision)
     )
-    losses = np.array([[each.step(step)["loss"] for each in (exact, mixed)] for step in range(12)])
-    np.testing.assert_allclose(losses[:, 1], losses[:, 0], rtol={"bf16": 5e-3, "f16": 1e-3}[precision])
-    assert np.any(losses[:, 1] != losses[:, 0])
+    records = [[each.step(step) for each in (exact, mixed)] for step in range(8)]
+    for name, tolerance in (("loss", {"bf16": 5e-3, "f16": 1e-3}), ("gradient_norm", {"bf16": 2e-2, "f16": 4e-3})):
+        found = np.array([[record[name] for record in both] for both in records])
+        np.testing.assert_allclose(found[:, 1], found[:, 0], rtol=tolerance[precision], err_msg=name)
+        assert np.any(found[:, 1] != found[:, 0])
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
@@ -160,6 +162,19 @@ def test_a_loss_that_is_not_finite_is_no_matter_of_the_scale(corpus):
     trained.state["ln_f.weight"][...] = 1e30
     with pytest.raises(ArithmeticError, match="^Step 1: the loss is"):
         trained.step(0)
+
+
+def test_a_gradient_that_overflows_without_a_scale_is_reported(corpus):
+    trained, *_ = trainer(corpus[:4000], precision="f16")
+    norms = np.full(len(trained.parameters), math.inf)
+    outputs = {"loss": 1.0, "gradient_norm": math.inf, "gradient_norms": norms}
+    for scale in (2.0, 1.0):
+        trained._run = [lambda state, **inputs: outputs | {"loss_scale": scale}]
+        if scale > 1:
+            assert trained.step(0)["skipped"]
+        else:
+            with pytest.raises(ArithmeticError, match="^Step 1: .* gradient norm of wte.weight is inf"):
+                trained.step(0)
 
 
 def test_a_run_in_f16_continues_bit_for_bit(tmp_path, text_file):

@@ -95,6 +95,30 @@ def test_a_residual_stream_stays_f32():
     assert dtype_of(after, "h.0.mlp.c_fc.add") == dtype_of(after, "h.0.mlp.gelu") == bf16
 
 
+@pytest.mark.parametrize("begins", ["input", "embedding"])
+def test_what_has_more_digits_is_rounded_for_the_product_alone_that_reads_it(begins):
+    with ei.Graph() as graph:
+        w, ids = ei.parameter("w", (8, 8), ei.initializers.Normal(0.5)), ei.input("ids", (4,), i32)
+        x = ei.input("x", (4, 8)) if begins == "input" else ei.take(w, ids)
+        stream = (x + x @ w).named("stream")
+        ei.output(product=stream @ w, other=ei.tanh(stream))
+    after = mixed(graph)
+    stream = after.value("stream")
+    (tanh,) = ops(after, "tanh")
+    assert stream.dtype == f32 and stream.op.name == "add" and tanh.operands == (stream,)
+    if begins == "embedding":
+        assert ops(after, "take")[0].result.dtype == f32
+
+
+def test_rounding_comes_before_what_repeats_and_after_what_cuts_out():
+    def build(x, w):
+        return (x @ w[:2].transpose()) @ ei.tensor.broadcast_to(w[0, :1].reshape(1, 1), (2, 5))
+
+    after = mixed(one_layer(build, (4, 8), (100, 8)))
+    sizes = [op.result.size for op in ops(after, "cast") if op.result.dtype == bf16]
+    assert sorted(sizes) == [1, 16, 4 * 8]
+
+
 def test_the_bias_of_a_product_is_added_in_the_half_type_if_that_is_what_is_stored():
     """What libraries of products can do by themselves: D = GELU(A B + bias) with all four of one type."""
     after = mixed(train_graph(TINY, 2, 8))
