@@ -102,22 +102,8 @@ __device__ __forceinline__ void backward_keys(
 
             float weights[row_tiles][step / 8][4], gradients[row_tiles][step / 8][4];
             multiply_rows(weights, key_rows, stage.query, at);
-#pragma unroll
-            for (int j = 0; j < step / 8; ++j)
-#pragma unroll
-                for (int r = 0; r < 2; ++r) {
-                    const int column = j * 8 + lane % 4 * 2 + r;
-                    if (!all_seen) {
-                        const int end = visible_end<causal>(row + column, queries, keys) - first_key - lane / 4;
-                        const int begin = packed ? stage.begin[at + column] - first_key - lane / 4 : 0;
-#pragma unroll
-                        for (int i = 0; i < row_tiles; ++i)
-#pragma unroll
-                            for (int half = 0; half < 2; ++half)
-                                if (i * 16 + half * 8 >= end || (packed && i * 16 + half * 8 < begin))
-                                    weights[i][j][half * 2 + r] = -infinity();
-                    }
-                }
+            if (!all_seen)
+                mask_keys<causal, packed>(weights, first_key, row, packed ? stage.begin + at : nullptr, queries, keys);
 #pragma unroll
             for (int j = 0; j < step / 8; ++j)
 #pragma unroll

@@ -67,4 +67,26 @@ template <int warps, int row_tiles, bool causal, bool packed> struct SeenKeys {
     }
 };
 
+// The same of scores with keys as rows, from `first_key` on: of 8 `columns` queries from `first_query` on, whose first
+// visible keys are at `begins`.
+template <bool causal, bool packed, int row_tiles, int columns>
+__device__ __forceinline__ void mask_keys(
+    float (&scores)[row_tiles][columns][4], int first_key, int first_query, const int* begins, int queries, int keys) {
+    const int lane = threadIdx.x % 32, own_key = first_key + lane / 4;
+#pragma unroll
+    for (int j = 0; j < columns; ++j)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int column = j * 8 + lane % 4 * 2 + r;
+            const int end = visible_end<causal>(first_query + column, queries, keys) - own_key;
+            const int begin = packed ? begins[column] - own_key : 0;
+#pragma unroll
+            for (int i = 0; i < row_tiles; ++i)
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    if (i * 16 + half * 8 >= end || (packed && i * 16 + half * 8 < begin))
+                        scores[i][j][half * 2 + r] = -infinity();
+        }
+}
+
 }  // namespace eir::flash
