@@ -2,6 +2,7 @@
 
 import copy
 import os
+import random
 import threading
 
 import numpy as np
@@ -157,7 +158,8 @@ def test_a_whole_array_that_is_overwritten_is_not_fetched(training, monkeypatch)
     state["w"] = ONE
     with pytest.raises(ei.ExecutionError, match="cannot take"):
         state["w"] = np.ones(4, np.float32)
-    assert "count" in state and "c" not in state and len(state) == 2 and list(state) == ["w", "count"] and "20 bytes" in repr(state)
+    assert "count" in state and "c" not in state and list(state) == ["w", "count"]
+    assert len(state) == 2 and "20 bytes" in repr(state)
     state.add(training)
     state.view()
     assert transfers.since() == (0, 0)
@@ -242,3 +244,83 @@ def test_a_state_that_is_gone_leaves_the_device(training):
         state = ei.initial_state(training)
         train(state, x=ONE)
         assert runtime.free_memory() >= kept
+
+
+class Uses:
+    """States and what each should hold, used at random by two devices and the CPU; outputs are looked at later."""
+
+    def __init__(self, seed, graphs):
+        self.random = random.Random(seed)
+        devices = [EmulatedDevice(seed=seed), EmulatedDevice(seed=seed + 1)]
+        self.runs = [[on_device(graph, device) for graph in graphs] for device in devices]
+        self.runs.append([ei.compile(graph, threads=1) for graph in graphs])
+        self.kept, self.outputs = [], []
+        state = ei.State()
+        state["w"], state["v"] = self.numbers(), self.numbers()
+        self.kept.append((state, {name: state[name].copy() for name in "wv"}))
+
+    def numbers(self):
+        return np.array([self.random.randint(-3, 3) for _ in range(3)], np.float32)
+
+    def add(self, runs, state, wanted):
+        """w grows by x, v by the old w, which is an output."""
+        x = state["v"] if self.random.random() < 0.2 else self.numbers()
+        old, added = wanted["w"], x.copy()
+        self.outputs.append((runs[0](state, x=x), old))
+        wanted["v"], wanted["w"] = (wanted["v"] + old) % 8, (old + added) % 8
+
+    def trade(self, runs, state, wanted):
+        runs[1](state)
+        wanted["v"], wanted["w"] = wanted["w"], wanted["v"]
+
+    def look(self, runs, state, wanted):
+        name = self.random.choice("wv")
+        np.testing.assert_array_equal(state[name], wanted[name])
+
+    def overwrite(self, runs, state, wanted):
+        name = self.random.choice("wv")
+        wanted[name] = self.numbers()
+        state[name] = wanted[name]
+
+    def write(self, runs, state, wanted):
+        name = self.random.choice("wv")
+        wanted[name] = np.array([*wanted[name][:2], 7], np.float32)
+        state[name][2] = 7
+
+    def copy(self, runs, state, wanted):
+        self.kept.append((state.copy(), dict(wanted)))
+
+    def view(self, runs, state, wanted):
+        self.kept.append((state.view(), wanted))
+
+    def forget(self, runs, state, wanted):
+        if len(self.kept) > 1:
+            self.kept.pop(self.random.randrange(len(self.kept)))
+
+    def read(self, runs, state, wanted):
+        if self.outputs:
+            outputs, old = self.outputs.pop(self.random.randrange(len(self.outputs)))
+            np.testing.assert_array_equal(outputs["old"], old)
+
+
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 60))])
+def test_any_uses_one_after_the_other_see_the_newest(seed):
+    with ei.Graph("adding") as adding:
+        w, v = ei.parameter("w", (3,), ei.initializers.Ones()), ei.state("v", (3,))
+        ei.update(v, (v + w) % 8)
+        ei.update(w, (w + ei.input("x", (3,))) % 8)
+        ei.output(old=w)
+    with ei.Graph("trading") as trading:
+        w, v = ei.parameter("w", (3,), ei.initializers.Ones()), ei.state("v", (3,))
+        ei.update(w, v)
+        ei.update(v, w)
+    uses = Uses(seed, (adding, trading))
+    kinds = (uses.add, uses.add, uses.trade, uses.look, uses.overwrite, uses.write, uses.copy, uses.view, uses.forget)
+    for _ in range(60):
+        use, runs, (state, wanted) = (uses.random.choice(each) for each in ((*kinds, uses.read), uses.runs, uses.kept))
+        use(runs, state, wanted)
+    for state, wanted in uses.kept:
+        for name in "wv":
+            np.testing.assert_array_equal(state[name], wanted[name])
+    while uses.outputs:
+        uses.read(None, None, None)

@@ -209,11 +209,11 @@ def test_positions_out_of_range_are_refused(backend):
         graph = build(TINY, 2, 4)
         with pytest.raises(ei.ExecutionError, match=r"outside of 0\.\.3"):
             run = ei.compile(graph, backend=backend)
-            run(state.view().add(graph), tokens=tokens, position=np.array([3, 4]), **inputs)
+            run(state.view().add(graph), tokens=tokens, position=np.array([3, 4]), **inputs)["logits"]
     graph = decode_graph(TINY, 2, 8)
     with pytest.raises(ei.ExecutionError, match=r"outside of 0\.\.7"):
         run = ei.compile(graph, backend=backend)
-        run(state.view().add(graph), tokens=tokens[:, 0].copy(), position=np.array([3, 8]))
+        run(state.view().add(graph), tokens=tokens[:, 0].copy(), position=np.array([3, 8]))["logits"]
 
 
 def test_what_an_error_kept_from_being_read_is_read_again(monkeypatch):
