@@ -11,6 +11,7 @@ from attention_cases import (
     Emulated,
     assert_close,
     assert_same_bits,
+    launches_of,
     modules_of,
     run_launches,
     step_of,
@@ -23,8 +24,10 @@ from euler_ir.backends.cuda.attention.simt import simt_launches
 from euler_ir.backends.cuda.attention.views import named_views
 from euler_ir.backends.cuda.emulator import memory
 from euler_ir.backends.cuda.limits import STATIC_SHARED, resident_blocks
+from euler_ir.compiler import lower, pipeline_of
 from euler_ir.dtypes import DTYPES
 from euler_ir.errors import LoweringError
+from euler_ir.plan.plan import AttentionStep
 
 NAN, INF = np.nan, np.inf
 STEPS = 128
@@ -62,10 +65,27 @@ def test_every_order_of_threads_and_every_run_gives_the_same_bits():
 
 
 def test_aligned_rows():
-    case = Case(70, 70, 40, 64, heads=2, key_heads=1, margin=8)
-    check(case)
-    for step in Emulated(case.graph()).launches:
-        assert all(view.alignment == 16 for view in named_views(step).values() if view.is_matrix)
+    check(Case(70, 70, 40, 64, heads=2, key_heads=1, margin=8))
+
+
+@pytest.mark.parametrize(
+    ("case", "alignment"),
+    [
+        (Case(5, 5, 40, 40, batch=2, heads=2, key_heads=2, margin=8), 16),
+        (Case(5, 5, 40, 40, batch=2, heads=2, key_heads=2, margin=8, dtype="bf16"), 16),
+        (Case(5, 5, 36, 36, batch=2, heads=2, key_heads=2, dtype="f16"), 8),
+        (Case(5, 5, 33, 33, heads=4, key_heads=4), 4),  # rows are aligned, and heads are not
+        (Case(5, 5, 39, 39, margin=1), 4),  # rows are aligned, but for where the first one begins
+        (Case(5, 5, 39, 39), 4),
+        (Case(1, 1, 39, 39), 16),
+    ],
+)
+def test_vectors_only_where_every_row_is_aligned(case, alignment):
+    plan = lower(case.graph(), pipeline_of("cuda")).plan
+    views = [named_views(step) for step in plan.steps() if isinstance(step, AttentionStep)]
+    assert {min(each[name].alignment for name in ("query", "key", "value")) for each in views} == {alignment}
+    for launch in launches_of(case, "sm_75"):
+        assert launch.kernel.endswith("unaligned") == (alignment < 16 and case.dtype == "f32")
 
 
 @pytest.mark.parametrize("causal", [False, True])

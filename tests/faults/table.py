@@ -8,6 +8,7 @@ import of_loops_and_plan
 import of_operators
 import of_passes
 import of_rules
+import of_simt_attention
 import of_text
 import of_training
 from fault import Fault
@@ -16,7 +17,7 @@ PARTS: dict[str, tuple[Fault, ...]] = {
     module.__name__.removeprefix("of_"): module.FAULTS
     for module in (
         *(of_operators, of_training, of_text, of_rules, of_passes, of_loops_and_plan),
-        *(of_cpu, of_cuda, of_flash_attention, of_emulator),
+        *(of_cpu, of_cuda, of_flash_attention, of_simt_attention, of_emulator),
     )
 }
 FAULTS: dict[str, Fault] = {}
