@@ -27,15 +27,15 @@ FAULTS = (
     ),
     Fault(
         "weights-read-before-they-are-written",
-        "No barrier parts a panel that is loaded from the threads that read it.",
+        "No barrier parts a tile that is loaded from the threads that read it.",
         f"{FOLDER}/simt.cuh",
-        "end, column + part * tile::panel_columns, width);\n        __syncthreads();\n",
-        "end, column + part * tile::panel_columns, width);\n",
+        "end, column + band * tile::band, width);\n        __syncthreads();\n",
+        "end, column + band * tile::band, width);\n",
         LENGTHS,
     ),
     Fault(
-        "panel-overwritten-while-it-is-read",
-        "No barrier keeps a product's panels until all have read them.",
+        "tile-overwritten-by-the-next-one",
+        "No barrier keeps a product's tiles until all have read them.",
         f"{FOLDER}/simt.cuh",
         "scores[i][j] += of_left[i].at[v] * of_right.at[v];\n            }\n        }\n        __syncthreads();\n",
         "scores[i][j] += of_left[i].at[v] * of_right.at[v];\n            }\n        }\n",
@@ -106,20 +106,20 @@ FAULTS = (
         LENGTHS,
     ),
     Fault(
-        "panels-read-before-they-are-full",
-        "No barrier parts the loading of a product's panels from their reading.",
+        "tiles-read-before-they-are-full",
+        "No barrier parts the loading of a product's tiles from their reading.",
         f"{FOLDER}/simt.cuh",
         "right, right_first, right_end, column, width);\n        __syncthreads();\n",
         "right, right_first, right_end, column, width);\n",
         (*LENGTHS, *ORDERS),
     ),
     Fault(
-        "values-overwritten-by-the-next-panel",
-        "No barrier keeps a panel of values until all have read it.",
+        "values-overwritten-by-the-next-tile",
+        "No barrier keeps a tile of values until all have read it.",
         f"{FOLDER}/simt.cuh",
-        "sums[part][i][u] += of_weights[i].at[v] * of_source.at[u];\n"
-        "            }\n        }\n        __syncthreads();\n",
-        "sums[part][i][u] += of_weights[i].at[v] * of_source.at[u];\n            }\n        }\n",
+        "sums[band + b][i][u] += of_weights[i].at[v] * of_source.at[u];\n"
+        "                }\n        }\n        __syncthreads();\n",
+        "sums[band + b][i][u] += of_weights[i].at[v] * of_source.at[u];\n                }\n        }\n",
         (*LENGTHS, *ORDERS, *RACES),
     ),
     Fault(
@@ -188,7 +188,7 @@ FAULTS = (
     ),
     Fault(
         "columns-beyond-the-last-are-stored",
-        "What a panel has beyond the last column of a result is stored into what lies beside it.",
+        "What a band has beyond the last column of a result is stored into what lies beside it.",
         f"{FOLDER}/simt.cuh",
         "            if (column + i < width) row[column + i] = Narrow<T, Sum>::of(values[i]);",
         "            row[column + i] = Narrow<T, Sum>::of(values[i]);",

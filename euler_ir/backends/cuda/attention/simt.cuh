@@ -11,26 +11,21 @@ constexpr int rows = 64;         // of a block
 constexpr int row_step = 4;      // between rows of a thread
 constexpr int thread_rows = 4;
 constexpr int lanes = 8;         // that share a row
-constexpr int panel_pieces = 8;  // in a row of a panel
-constexpr int weight_pieces = 16;
+constexpr int row_pieces = 16;   // of a tile in shared memory
 
 template <class Sum> struct alignas(16) Piece {
     static constexpr int size = 16 / sizeof(Sum);
     Sum at[size];
 };
 
-// Sizes in elements of type `Sum`, in which all is computed.
+// Sizes in elements of type `Sum`, in which all is computed. A tile of the weights, as of any operand, has `columns`
+// columns; as many rows of the other side are worked on at a time. Each lane of a row has a piece of each of its bands.
 template <class Sum> struct Tile {
     static constexpr int piece = Piece<Sum>::size;
-    static constexpr int across = weight_pieces * piece;  // rows of the other side at a time
-    static constexpr int panel_columns = panel_pieces * piece;
-    static constexpr int panel_leading = panel_columns + piece;
-    static constexpr int weight_leading = across + piece;
-    static constexpr int thread_columns = across / lanes;
-    static constexpr int panel_elements = across * panel_leading;
-    // The panel of the block's own rows is done with when the weights come.
-    static constexpr int weight_elements = rows * weight_leading;
-    static_assert(weight_leading >= panel_leading);
+    static constexpr int columns = row_pieces * piece;
+    static constexpr int leading = columns + piece;
+    static constexpr int band = lanes * piece;
+    static constexpr int thread_columns = columns / lanes;
 };
 
 // -- numbers ----------------------------------------------------------------------------------------------------------
@@ -106,16 +101,16 @@ __device__ __forceinline__ void store_row(T *row, int column, int width, const S
     }
 }
 
-// `count` rows from `first` on of a matrix, columns `column` on, into a panel; zeros from row `end` and `width` on.
+// `count` rows from `first` on of a matrix, columns `column` on, into a tile; zeros from row `end` and `width` on.
 template <int count, bool aligned, class Sum, class T>
-__device__ __forceinline__ void load_panel(
-    Sum *panel, const Matrix<const T> &matrix, int first, int end, int column, int width) {
-    const int piece = threadIdx.x % panel_pieces * Piece<Sum>::size;
+__device__ __forceinline__ void load_tile(
+    Sum *tile, const Matrix<const T> &matrix, int first, int end, int column, int width) {
+    const int at = threadIdx.x % row_pieces * Piece<Sum>::size;
 #pragma unroll(aligned ? 4 : 1)
-    for (int row = threadIdx.x / panel_pieces; row < count; row += threads / panel_pieces) {
+    for (int row = threadIdx.x / row_pieces; row < count; row += threads / row_pieces) {
         Piece<Sum> values = {};
-        if (first + row < end) values = load_row<aligned, Sum>(matrix.row(first + row), column + piece, width);
-        *reinterpret_cast<Piece<Sum> *>(panel + row * Tile<Sum>::panel_leading + piece) = values;
+        if (first + row < end) values = load_row<aligned, Sum>(matrix.row(first + row), column + at, width);
+        *reinterpret_cast<Piece<Sum> *>(tile + row * Tile<Sum>::leading + at) = values;
     }
 }
 
@@ -139,27 +134,26 @@ template <class Sum> using Scores = Sum[thread_rows][Tile<Sum>::thread_columns];
 // Ends with a barrier: what was in shared memory may be overwritten.
 template <bool aligned, class Sum, class T>
 __device__ __forceinline__ void multiply(
-    Scores<Sum> &scores, Sum *left_panel, Sum *right_panel, const Place &place, int width, const Matrix<const T> &left,
+    Scores<Sum> &scores, Sum *left_tile, Sum *right_tile, const Place &place, int width, const Matrix<const T> &left,
     int left_first, int left_end, const Matrix<const T> &right, int right_first, int right_end) {
     using tile = Tile<Sum>;
 #pragma unroll
     for (auto &row : scores)
 #pragma unroll
         for (auto &score : row) score = 0;
-    for (int column = 0; column < width; column += tile::panel_columns) {
-        load_panel<rows, aligned>(left_panel, left, left_first, left_end, column, width);
-        load_panel<tile::across, aligned>(right_panel, right, right_first, right_end, column, width);
+    for (int column = 0; column < width; column += tile::columns) {
+        load_tile<rows, aligned>(left_tile, left, left_first, left_end, column, width);
+        load_tile<tile::columns, aligned>(right_tile, right, right_first, right_end, column, width);
         __syncthreads();
-        const int depth = min(width - column, tile::panel_columns);
+        const int depth = min(width - column, tile::columns);
 #pragma unroll 1
         for (int k = 0; k < depth; k += tile::piece) {
             Piece<Sum> of_left[thread_rows];
 #pragma unroll
-            for (int i = 0; i < thread_rows; ++i)
-                of_left[i] = load(left_panel + place.row_at(i) * tile::panel_leading + k);
+            for (int i = 0; i < thread_rows; ++i) of_left[i] = load(left_tile + place.row_at(i) * tile::leading + k);
 #pragma unroll
             for (int j = 0; j < tile::thread_columns; ++j) {
-                const auto of_right = load(right_panel + place.column_at(j) * tile::panel_leading + k);
+                const auto of_right = load(right_tile + place.column_at(j) * tile::leading + k);
 #pragma unroll
                 for (int i = 0; i < thread_rows; ++i)
 #pragma unroll
@@ -170,50 +164,54 @@ __device__ __forceinline__ void multiply(
     }
 }
 
-// A thread's part of the block's result: panels of columns, of each row one piece.
-template <class Sum, int panels> using Sums = Sum[panels][thread_rows][Piece<Sum>::size];
+// A thread's part of the block's result: bands of columns, of each row one piece.
+template <class Sum, int bands> using Sums = Sum[bands][thread_rows][Piece<Sum>::size];
 
 // sums += weights source, for columns `column` on of the tile's rows from `first` on. Ends with a barrier.
-template <int panels, bool aligned, class Sum, class T>
+template <int bands, bool aligned, class Sum, class T>
 __device__ __forceinline__ void add_products(
-    Sums<Sum, panels> &sums, const Sum *weights, Sum *panel, const Place &place, const Matrix<const T> &source,
+    Sums<Sum, bands> &sums, const Sum *weights, Sum *source_tile, const Place &place, const Matrix<const T> &source,
     int first, int end, int column, int width) {
     using tile = Tile<Sum>;
+    constexpr int together = tile::columns / tile::band;  // bands of one tile
 #pragma unroll
-    for (int part = 0; part < panels; ++part) {
-        load_panel<tile::across, aligned>(panel, source, first, end, column + part * tile::panel_columns, width);
+    for (int band = 0; band < bands; band += together) {
+        load_tile<tile::columns, aligned>(source_tile, source, first, end, column + band * tile::band, width);
         __syncthreads();
 #pragma unroll 1
-        for (int k = 0; k < tile::across; k += tile::piece) {
+        for (int k = 0; k < tile::columns; k += tile::piece) {
             Piece<Sum> of_weights[thread_rows];
 #pragma unroll
-            for (int i = 0; i < thread_rows; ++i)
-                of_weights[i] = load(weights + place.row_at(i) * tile::weight_leading + k);
+            for (int i = 0; i < thread_rows; ++i) of_weights[i] = load(weights + place.row_at(i) * tile::leading + k);
 #pragma unroll
-            for (int v = 0; v < tile::piece; ++v) {
-                const Piece<Sum> of_source = load(panel + (k + v) * tile::panel_leading + place.column * tile::piece);
+            for (int v = 0; v < tile::piece; ++v)
 #pragma unroll
-                for (int i = 0; i < thread_rows; ++i)
+                for (int b = 0; b < together && band + b < bands; ++b) {
+                    const auto of_source =
+                        load(source_tile + (k + v) * tile::leading + b * tile::band + place.column * tile::piece);
 #pragma unroll
-                    for (int u = 0; u < tile::piece; ++u) sums[part][i][u] += of_weights[i].at[v] * of_source.at[u];
-            }
+                    for (int i = 0; i < thread_rows; ++i)
+#pragma unroll
+                        for (int u = 0; u < tile::piece; ++u)
+                            sums[band + b][i][u] += of_weights[i].at[v] * of_source.at[u];
+                }
         }
         __syncthreads();
     }
 }
 
-template <int panels, bool aligned, class Sum, class T>
+template <int bands, bool aligned, class Sum, class T>
 __device__ __forceinline__ void store_sums(
-    const Sums<Sum, panels> &sums, const Place &place, const Matrix<T> &target, int first, int end, int column,
+    const Sums<Sum, bands> &sums, const Place &place, const Matrix<T> &target, int first, int end, int column,
     int width) {
 #pragma unroll
     for (int i = 0; i < thread_rows; ++i) {
         const int row = first + place.row_at(i);
         if (row >= end) continue;
 #pragma unroll
-        for (int part = 0; part < panels; ++part) {
-            const int at = column + part * Tile<Sum>::panel_columns + place.column * Piece<Sum>::size;
-            store_row<aligned>(target.row(row), at, width, sums[part][i]);
+        for (int band = 0; band < bands; ++band) {
+            const int at = column + band * Tile<Sum>::band + place.column * Piece<Sum>::size;
+            store_row<aligned>(target.row(row), at, width, sums[band][i]);
         }
     }
 }

@@ -21,12 +21,12 @@ from euler_ir.plan.plan import AttentionStep
 _THREADS = 128
 _ROWS = 64
 _PIECE_BYTES = 16
-_PANEL_BYTES = 8 * _PIECE_BYTES  # of a row of a panel
+_BAND_BYTES = 8 * _PIECE_BYTES
 
 _BLOCKS_AT_ONCE = 2
 """Of a multiprocessor, at least: as many as have 255 registers a thread, so that nothing is spilled."""
-_MOST_PANELS = 4
-"""How many panels of a result's columns a block sums in registers; if there are more, several blocks share them."""
+_MOST_BANDS = 4
+"""How many bands of a result's columns a block sums in registers; if there are more, several blocks share them."""
 _MOST_ROWS = 2**30  # so that sums of two such numbers are below 2**31
 _MOST_BLOCKS = 2**31 - 1
 
@@ -71,7 +71,7 @@ class _Kind:
     """What a kernel is made for, whatever the extents: ``Kind`` of simt_tasks.cuh."""
 
     dtype: DType
-    panels: int
+    bands: int
     visible_from: bool
     aligned: bool
 
@@ -82,7 +82,7 @@ class _Kind:
     @property
     def columns(self) -> int:
         """Of the result, that a block makes."""
-        return self.panels * _PANEL_BYTES // self.sums.itemsize
+        return self.bands * _BAND_BYTES // self.sums.itemsize
 
     def __str__(self) -> str:
         """As part of a name."""
@@ -93,7 +93,7 @@ class _Kind:
     def c_type(self) -> str:
         flags = (str(flag).lower() for flag in (self.visible_from, self.aligned))
         types = (C_TYPES[dtype.name] for dtype in (self.dtype, self.sums))
-        return f"eir::simt::Kind<{', '.join((*types, str(self.panels), *flags))}>"
+        return f"eir::simt::Kind<{', '.join((*types, str(self.bands), *flags))}>"
 
 
 def simt_launches(step: AttentionStep) -> tuple[Launch, ...]:
@@ -125,11 +125,11 @@ def _launch(step: AttentionStep, function: _Function) -> Launch:
 def _kind(step: AttentionStep, views: Mapping[str, NamedView], columns: int) -> _Kind:
     """That of a kernel whose result has so many ``columns``: its blocks share them evenly."""
     sums = accumulation_dtype(step.dtype)
-    panels = max(math.ceil(columns * sums.itemsize / _PANEL_BYTES), 1)
-    panels = math.ceil(panels / math.ceil(panels / _MOST_PANELS))
+    bands = max(math.ceil(columns * sums.itemsize / _BAND_BYTES), 1)
+    bands = math.ceil(bands / math.ceil(bands / _MOST_BANDS))
     bytes_of_piece = _PIECE_BYTES // sums.itemsize * step.dtype.itemsize
     aligned = all(view.alignment >= bytes_of_piece for view in views.values() if view.is_matrix)
-    return _Kind(step.dtype, panels, step.has_visible_from, aligned)
+    return _Kind(step.dtype, bands, step.has_visible_from, aligned)
 
 
 @functools.cache

@@ -11,8 +11,8 @@ __device__ __forceinline__ void forward(
     View<typename Kind::Sum> logsumexps) {
     using Sum = typename Kind::Sum;
     using tile = Tile<Sum>;
-    EIR_SHARED(Sum, weights, tile::weight_elements);
-    EIR_SHARED(Sum, panel, tile::panel_elements);
+    EIR_SHARED(Sum, weights, rows * tile::leading);
+    EIR_SHARED(Sum, other_tile, tile::columns * tile::leading);
 
     const Place place = place_of_thread();
     const Task task =
@@ -25,17 +25,17 @@ __device__ __forceinline__ void forward(
     Sum tops[thread_rows], totals[thread_rows];  // a thread's totals are those of its columns
 #pragma unroll
     for (int i = 0; i < thread_rows; ++i) tops[i] = -infinity<Sum>(), totals[i] = 0;
-    Sums<Sum, Kind::panels> sums = {};
+    Sums<Sum, Kind::bands> sums = {};
     const int end = visible.last_key(min(task.first + rows, sizes.queries) - 1) + 1;
-    for (int first = 0; first < end; first += tile::across) {
-        const int last = first + tile::across - 1;
+    for (int first = 0; first < end; first += tile::columns) {
+        const int last = first + tile::columns - 1;
         bool seen = false;
 #pragma unroll
         for (int i = 0; i < thread_rows; ++i) seen |= first_key(i) <= last;
         if (!visible.any(seen)) continue;
         Scores<Sum> scores;
         multiply<Kind::aligned>(
-            scores, weights, panel, place, sizes.width, query, task.first, sizes.queries, key, first, end);
+            scores, weights, other_tile, place, sizes.width, query, task.first, sizes.queries, key, first, end);
         const bool all = visible.all(task.first, task.first + rows - 1, last);
 #pragma unroll
         for (int i = 0; i < thread_rows; ++i) {
@@ -53,18 +53,18 @@ __device__ __forceinline__ void forward(
             tops[i] = top;
             totals[i] *= factor;
 #pragma unroll
-            for (auto &part : sums)
+            for (auto &band : sums)
 #pragma unroll
-                for (auto &sum : part[i]) sum *= factor;
+                for (auto &sum : band[i]) sum *= factor;
 #pragma unroll
             for (int j = 0; j < tile::thread_columns; ++j) {
                 const Sum weight = exponential(scores[i][j] - shift);
                 totals[i] += weight;
-                weights[place.row_at(i) * tile::weight_leading + place.column_at(j)] = weight;
+                weights[place.row_at(i) * tile::leading + place.column_at(j)] = weight;
             }
         }
-        add_products<Kind::panels, Kind::aligned>(
-            sums, weights, panel, place, value, first, end, task.column, sizes.value_width);
+        add_products<Kind::bands, Kind::aligned>(
+            sums, weights, other_tile, place, value, first, end, task.column, sizes.value_width);
     }
 
     const auto logsumexp = logsumexps.of(task.head);
@@ -72,14 +72,14 @@ __device__ __forceinline__ void forward(
     for (int i = 0; i < thread_rows; ++i) {
         const Sum total = sum_of_row(totals[i]), factor = 1 / (total == 0 ? Sum(1) : total);
 #pragma unroll
-        for (auto &part : sums)
+        for (auto &band : sums)
 #pragma unroll
-            for (auto &sum : part[i]) sum *= factor;
+            for (auto &sum : band[i]) sum *= factor;
         const int row = task.first + place.row_at(i);
         if (task.column == 0 && place.column == 0 && row < sizes.queries)
             *logsumexp.row(row) = logarithm(total) + finite_shift(tops[i]);
     }
-    store_sums<Kind::panels, Kind::aligned>(
+    store_sums<Kind::bands, Kind::aligned>(
         sums, place, outputs.of(task.head), task.first, sizes.queries, task.column, sizes.value_width);
 }
 

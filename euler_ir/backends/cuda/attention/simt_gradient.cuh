@@ -16,8 +16,8 @@ __device__ __forceinline__ void gradient(
     using tile = Tile<Sum>;
     constexpr bool rows_are_queries = by == By::query;
     constexpr int thread_queries = rows_are_queries ? thread_rows : tile::thread_columns;
-    EIR_SHARED(Sum, weights, tile::weight_elements);
-    EIR_SHARED(Sum, panel, tile::panel_elements);
+    EIR_SHARED(Sum, weights, rows * tile::leading);
+    EIR_SHARED(Sum, other_tile, tile::columns * tile::leading);
 
     const Place place = place_of_thread();
     const int width = by == By::value ? sizes.value_width : sizes.width;
@@ -32,7 +32,7 @@ __device__ __forceinline__ void gradient(
     const auto query_at = [&](int n, int first) {
         return rows_are_queries ? task.first + place.row_at(n) : first + place.column_at(n);
     };
-    Sums<Sum, Kind::panels> sums = {};
+    Sums<Sum, Kind::bands> sums = {};
     Head head = task.head;
     const int members = rows_are_queries ? 1 : sizes.group;  // heads of queries that a block of keys sums over
     for (int member = 0; member < members; ++member) {
@@ -41,21 +41,21 @@ __device__ __forceinline__ void gradient(
         const auto d_output = d_outputs.of(head);
         const auto logsumexp = logsumexps.of(head), delta = deltas.of(head);
         const auto visible_from = visible_froms.of(head);
-        for (int first = begin; first < end; first += tile::across) {
+        for (int first = begin; first < end; first += tile::columns) {
             const auto first_key = [&](int n) { return visible.first_key(visible_from, query_at(n, first)); };
             bool seen = false;
 #pragma unroll
             for (int n = 0; n < thread_queries; ++n)
-                seen |= first_key(n) <= (rows_are_queries ? first + tile::across - 1 : last_row);
+                seen |= first_key(n) <= (rows_are_queries ? first + tile::columns - 1 : last_row);
             if (!visible.any(seen)) continue;
 
             Scores<Sum> scores, by_weights;
             multiply<Kind::aligned>(
-                scores, weights, panel, place, sizes.width, rows_are_queries ? query : key, task.first, end_of_rows,
-                rows_are_queries ? key : query, first, end);
+                scores, weights, other_tile, place, sizes.width, rows_are_queries ? query : key, task.first,
+                end_of_rows, rows_are_queries ? key : query, first, end);
             if (by != By::value)
                 multiply<Kind::aligned>(
-                    by_weights, weights, panel, place, sizes.value_width, rows_are_queries ? d_output : value,
+                    by_weights, weights, other_tile, place, sizes.value_width, rows_are_queries ? d_output : value,
                     task.first, end_of_rows, rows_are_queries ? value : d_output, first, end);
 
             int first_keys[thread_queries];
@@ -76,14 +76,14 @@ __device__ __forceinline__ void gradient(
                     Sum weight = exponential(rounded_product(scores[i][j], sizes.scale) - shifts[n]);
                     if (by != By::value) weight = weight * (by_weights[i][j] - means[n]) * sizes.scale;
                     if (!visible.is(query_at(n, first), first_keys[n], at_key)) weight = 0;
-                    weights[place.row_at(i) * tile::weight_leading + place.column_at(j)] = weight;
+                    weights[place.row_at(i) * tile::leading + place.column_at(j)] = weight;
                 }
-            add_products<Kind::panels, Kind::aligned>(
-                sums, weights, panel, place, by == By::query ? key : by == By::key ? query : d_output, first, end,
+            add_products<Kind::bands, Kind::aligned>(
+                sums, weights, other_tile, place, by == By::query ? key : by == By::key ? query : d_output, first, end,
                 task.column, width);
         }
     }
-    store_sums<Kind::panels, Kind::aligned>(
+    store_sums<Kind::bands, Kind::aligned>(
         sums, place, results.of(task.head), task.first, end_of_rows, task.column, width);
 }
 

@@ -1,12 +1,12 @@
 // What a block of attention on ordinary cores has to do, and which keys a query sees.
 namespace eir::simt {
 
-// What a kernel is made for: elements of type `T`, computed in `Sum`; a block has `panels` panels of the result's
+// What a kernel is made for: elements of type `T`, computed in `Sum`; a block has `bands` bands of the result's
 // columns. `aligned` says that every row of a matrix begins at a multiple of the bytes of a piece's elements.
-template <class T_, class Sum_, int panels_, bool visible_from_, bool aligned_> struct Kind {
+template <class T_, class Sum_, int bands_, bool visible_from_, bool aligned_> struct Kind {
     using T = T_;
     using Sum = Sum_;
-    static constexpr int panels = panels_, columns = panels * Tile<Sum>::panel_columns;
+    static constexpr int bands = bands_, columns = bands * Tile<Sum>::band;
     static constexpr bool visible_from = visible_from_, aligned = aligned_;
 };
 
