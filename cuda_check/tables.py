@@ -100,9 +100,9 @@ def _traffic(found):
 
 
 def _accuracy(title, found):
-    rows = tuple((each["name"], each["dtype"], f"{each['error']:.1e}") for each in found)
+    rows = tuple((each["name"], each["dtype"], f"{each['error']:.1e}", f"{each['allowed']:.0e}") for each in found)
     note = "The largest difference from the interpreter in f64, gradients included, by the largest magnitude."
-    return Table(title, ("of", "in", "largest error"), rows, note)
+    return Table(title, ("of", "in", "largest error", "allowed"), rows, note)
 
 
 def _faults(found):

@@ -108,15 +108,15 @@ def test_survivors_are_wrong(monkeypatch):
 
 RECORD = {
     "kernels": [{"model": "m", "architecture": "sm_90", "launches": 3, "kernels": [kernel()], "wrong": []}],
-    "operators": [accuracy.Accuracy("exp", "f32", 1e-7).record()],
-    "models": [accuracy.Accuracy("gradients of GPT-2", "bf16", 0.5).record()],
+    "operators": [accuracy.Accuracy("exp", "f32", 1e-7, 2e-5).record()],
+    "models": [accuracy.Accuracy("gradients of GPT-2", "bf16", 0.5, 8e-2).record()],
     "faults": [{"fault": "b", "imitates": "B.", "killed_by": None, "wrong": "no test finds the fault b"}],
 }
 
 
 def test_all_that_is_wrong_is_said_once():
     assert check.wrong_of(RECORD) == [
-        "gradients of GPT-2 in bf16 is off by 5.0e-01, and 4e-02 is allowed",
+        "gradients of GPT-2 in bf16 is off by 5.0e-01, and 8e-02 is allowed",
         "no test finds the fault b",
     ]
 
@@ -126,7 +126,7 @@ def test_tables_by_hand():
     assert models.rows == (("m", "sm_90", "3", "1", "1", "0", "0.0", "1", "1", "0.0003", "1.50"),)
     assert attention.rows == (("attention_f32", "sm_90", "1", "1", "0", "0.0", "1", "50 %", "1"),)
     assert traffic.rows == (("attention_f32", "m", "1", "0.0003", "0.0002", "1.50"),)
-    assert operators.rows == (("exp", "f32", "1.0e-07"),) and gradients.rows[0][2] == "5.0e-01"
+    assert operators.rows == (("exp", "f32", "1.0e-07", "2e-05"),) and gradients.rows[0][2] == "5.0e-01"
     assert faults_.title == "0 of 1 seeded faults found" and faults_.rows[0][2] == "SURVIVES"
 
 
