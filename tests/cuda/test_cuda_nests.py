@@ -75,16 +75,17 @@ def texts_of(runs):
     return [kernels.kernel_calls(step_of([run])).calls[0].source.text for run in runs]
 
 
+def softmax_of_columns(rows, columns):
+    along_rows = nests.softmax(columns, rows)
+    i, j = Axis("i", columns), Axis("j", rows)
+    turned = {nests.at(i, j): nests.at(j, i)}
+    loops = (replace(loop, body=tuple(moved(s, turned) for s in loop.body), vector=False) for loop in along_rows.body)
+    return replace(along_rows, body=tuple(loops), vector=True)
+
+
 def test_locals_of_columns():
     """A softmax down each column keeps powers of its own: few in the thread, many in scratch memory."""
-    runs = []
-    for rows, columns in ((7, 40), (300, 70)):
-        along_rows = nests.softmax(columns, rows)
-        i, j = Axis("i", columns), Axis("j", rows)
-        turned = {nests.at(i, j): nests.at(j, i)}
-        body = tuple(replace(loop, body=tuple(moved(s, turned) for s in loop.body), vector=False)
-                     for loop in along_rows.body)  # fmt: skip
-        runs.append(random_run(replace(along_rows, body=body, vector=True)))
+    runs = [random_run(softmax_of_columns(rows, columns)) for rows, columns in ((7, 40), (300, 70))]
     check(runs, relative=1e-6)
     few, many = (kernels.kernel_calls(step_of([run])) for run in runs)
     assert few.scratch_bytes == 0 and many.scratch_bytes >= 4 * 300 * 70
@@ -272,6 +273,7 @@ def all_kinds():
     for shape in SHAPES:
         yield from map(random_run, nests_of(*shape))
     yield from (in_place(scaled_rows(rows, columns), x="y", z="w") for rows, columns in ((3, 5), (70, 64), (2, 4000)))
+    yield random_run(softmax_of_columns(300, 70))
     yield in_place(added_column_sums(96, 24), z="w")
     yield in_place(added_transpose(40, 70), x="y")
     yield in_place(running_sums(3, 700, f32), x="y")
@@ -340,13 +342,21 @@ def joined(*widths, rows=3, offset=0):
     return Nest(tuple(buffers), (i, j), (*body, Store("y", nests.at(i, j), value)), vector=True)
 
 
+def shown(size, low, high):
+    """The elements from ``low`` to ``high``, and 0 for the others."""
+    v = Axis("v", size)
+    body = (Load("a", f32, "x0", Index.of(v), (Bound(Index.of(v), low, high),)), Store("y", Index.of(v), "a"))
+    return Nest((Buffer("x0", f32, size, "input"), Buffer("y", f32, size, "output")), (v,), body, vector=True)
+
+
 def test_vectors_under_conditions():
     """Whole vectors are in or out where the borders lie between them."""
     runs = [random_run(joined(*case)) for case in ((8, 4), (4, 8, 12), (6, 2), (5, 3, 8))]
     runs += [random_run(joined(8, 8, offset=offset)) for offset in (4, 3)]
+    runs += [random_run(shown(32, low, high)) for low, high in ((4, 28), (3, 28), (4, 30))]
     check(runs)
     widths = [text.count("eir::load_if<4>(") for text in texts_of(runs)]
-    assert widths == [2, 3, 0, 1, 2, 0]
+    assert widths == [2, 3, 0, 1, 2, 0, 1, 0, 0]
 
 
 def test_a_place_for_each_element_of_a_vector():

@@ -26,9 +26,7 @@ def assert_expected(numbered):
 
 
 def test_one_case_of_each_operator():
-    """But for elementwise ones, which test_cuda_operations.py has in every dtype, and products and attention, which have
-    tests of their own.
-    """
+    """Elementwise ones are in test_cuda_operations.py, in every dtype; products and attention have their own tests."""
     first = {}
     for index, case in NUMBERED:
         if case.family in ("reduction", "movement", "indexing", "network", "leaf", "random"):

@@ -31,7 +31,9 @@ def look_up(axes):
 
 def nest_over(extents, looped=(), order=None, vector=True):
     """A point for each of ``extents``, and inside a sum over ``looped``, of elements of a table."""
-    axes, inner = (tuple(Axis(f"{name}{n}", e) for n, e in enumerate(of)) for name, of in (("a", extents), ("k", looped)))
+    axes, inner = (
+        tuple(Axis(f"{name}{n}", extent) for n, extent in enumerate(of)) for name, of in (("a", extents), ("k", looped))
+    )
     size, total = int(np.prod(extents)), int(np.prod((*extents, *looped)))
     buffers = (
         Buffer("numbers", i32, total, "input"), Buffer("table", f32, TABLE, "input"), Buffer("y", f32, size, "output")
