@@ -172,7 +172,8 @@ def test_a_file_with_what_it_includes(tmp_path):
     file = tmp_path / "scale.cu"
     file.write_text(
         '#include "parts/tools.cuh"\n#include "parts/factor.cuh"\n'
-        "__global__ void scale(float* x, int by) {\n    float y = at(x, threadIdx.x + by);\n    x[threadIdx.x] = y;\n}\n"
+        "__global__ void scale(float* x, int by) {\n    float y = at(x, threadIdx.x + by);\n"
+        "    x[threadIdx.x] = y;\n}\n"
     )
     x = np.ones(8, np.float32)
     module = build.load_file(file)

@@ -124,6 +124,9 @@ KERNEL divides_by_zero(float* x, int wrong) { x[threadIdx.x] = 64 / (int(threadI
 KERNEL overflows(float* x, int wrong) { int n = 46340 + wrong; x[threadIdx.x] = n * n; }
 KERNEL shifts_too_far(float* x, int wrong) { x[threadIdx.x] = 1u << (threadIdx.x % 32 + wrong); }
 KERNEL traps(float* x, int wrong) { if (wrong && SELF) __trap(); }
+KERNEL assumes(float* x, int wrong) { __builtin_assume(!wrong || threadIdx.x != 40); }
+KERNEL aborts(float* x, int wrong) { if (wrong && SELF) __builtin_abort(); }
+KERNEL prints_what_is_no_string(float* x, int wrong) { if (wrong && SELF) printf("%s", (const char*)8); }
 KERNEL asserts(float* x, int wrong) { assert(!wrong || threadIdx.x != 40); }
 """.replace("KERNEL", 'extern "C" __global__ void')
 
@@ -167,10 +170,14 @@ FAULTS = {
     "overflows": r"thread \(0, 0, 0\): a product overflows 'int'",
     "shifts_too_far": r"thread \(31, 0, 0\): it shifts 'unsigned int' by 32",
     "traps": rf"{HERE}: it calls __trap\(\)",
+    "assumes": r"thread \(40, 0, 0\): `!wrong \|\| threadIdx.x != 40` is assumed and does not hold",
+    "aborts": rf"{HERE}: it calls abort\(\)",
+    "prints_what_is_no_string": rf"{HERE}: it reads through a null pointer \(address 0x8\)",
     "asserts": r"thread \(40, 0, 0\): the assertion `!wrong \|\| threadIdx.x != 40` does not hold",
 }
 PLACELESS = {"writes_before_the_start", "comes_to_two_barriers", "leaves_before_the_barrier", "waits_for_each_other",
-             "writes_past_a_shared_array", "recurses_too_deep", "takes_too_much_shared_memory"}  # fmt: skip
+             "writes_past_a_shared_array", "recurses_too_deep", "takes_too_much_shared_memory", "aborts",
+             "prints_what_is_no_string"}  # fmt: skip
 
 
 def run(kernel, wrong, **options):
@@ -282,6 +289,7 @@ def test_memory_that_was_freed():
         ((1, 65536), 32, 0, "65536 blocks along y; there must be 1 to 65535"),
         ((1, 1, 65536), 32, 0, "65536 blocks along z; there must be 1 to 65535"),
         (1, 0, 0, "0 threads along x"),
+        ((1, 1, 1, 1), 32, 0, "4 numbers of blocks"),
         (1, 1025, 0, "1025 threads along x; there must be 1 to 1024"),
         (1, (1, 1, 65), 0, "65 threads along z; there must be 1 to 64"),
         (1, (32, 33), 0, "a block of 1056 threads; 1024 is the most"),

@@ -89,6 +89,7 @@ extern "C" __global__ void barriers(const int* x, int* y) {
     y[i] += 1000 * (__syncthreads_and(1) + 2 * __syncthreads_and(i != 77) + 4 * __syncthreads_or(i == 77));
     y[192 + i] = __syncthreads_or(x[i] == 77) + 2 * __syncthreads_or(x[i] == 5);
 }
+extern "C" __global__ void alone(unsigned* y) { y[threadIdx.x] = __activemask(); }
 extern "C" __global__ void first_lanes_leave(int* y) {
     if (threadIdx.x % 32 >= 20) return;
     __syncwarp();
@@ -132,6 +133,12 @@ def test_a_warp_meets_without_the_lanes_that_left(order):
     y = np.zeros(64, np.int32)
     launch(VOTES, "first_lanes_leave", 1, 64, y, order=order)
     assert set(y[:20]) == set(y[32:52]) == {20} and not y[20:32].any()
+
+
+def test_no_lane_may_rely_on_others_to_be_active():
+    y = np.zeros(64, np.uint32)
+    launch(VOTES, "alone", 1, 64, y)
+    assert y.tolist() == [1 << lane for lane in range(32)] * 2
 
 
 ATOMICS = """

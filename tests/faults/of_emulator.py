@@ -62,7 +62,8 @@ FAULTS = (
         "threads-always-ascend",
         "Lanes and warps run in one order, whichever is asked for.",
         "runtime/scheduler.cpp",
-        "order[i] = block_order == Order::DESCENDING ? count - 1 - i : i;\n    if (block_order != Order::RANDOM) return;",
+        "order[i] = block_order == Order::DESCENDING ? count - 1 - i : i;\n"
+        "    if (block_order != Order::RANDOM) return;",
         "order[i] = i;\n    return;",
         f"{WARPS}::test_an_atomic_sum_gives_each_thread_its_own_number_in_each_order",
     ),

@@ -42,7 +42,7 @@ def load(
     them. ``kernels`` names its kernels, templates with their arguments (``"scale<float>"``); by default those of the
     Source, or all functions that say __global__ and are no templates. With ``sanitize``, launches check each load and
     store: that it lies in an allocation or array to the byte, and that no other thread's access races with it; they
-    take a few times as long. Raises LoweringError with g++'s messages.
+    take three to fifteen times as long. Raises LoweringError with g++'s messages.
     """
     return load_many([source], contract, kernels, sanitize)[0]
 

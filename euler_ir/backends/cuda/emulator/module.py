@@ -170,7 +170,7 @@ class Module:
         return toolchain.source_lines(self._content, instruction - library)
 
     def _quoted(self, places: list[tuple[str, int]]) -> list[str]:
-        """Lines of the source and what it includes, by file and number; those of the emulator's headers are left out."""
+        """Lines of the source and what it includes, by file and number; of the emulator's own headers there are none."""
         lines = _lines_by_place(self._text)
         found = []
         for file, number in places:
@@ -213,6 +213,8 @@ def _parameters(entry: _Kernel) -> list[Parameter]:
 
 def _extent(kernel: str, what: str, extent: Extent, most: tuple[int, ...]) -> ctypes.Array:
     along = (extent,) if isinstance(extent, int) else tuple(extent)
+    if not 1 <= len(along) <= 3:
+        raise ExecutionError(f"kernel {kernel}: {len(along)} numbers of {what}; a grid and a block have up to three")
     along += (1,) * (3 - len(along))
     for axis, count, limit in zip("xyz", along, most, strict=True):
         if not 1 <= count <= limit:

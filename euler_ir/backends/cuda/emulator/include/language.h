@@ -63,6 +63,9 @@ struct SharedArray {
 #define assert(condition) \
     ((condition) ? (void)0 : cuda_emulator::fail(__LINE__, "the assertion `%s` does not hold", #condition))
 
+#define __builtin_assume(condition) \
+    ((condition) ? (void)0 : cuda_emulator::fail(__LINE__, "`%s` is assumed and does not hold", #condition))
+
 // Other threads see this thread's writes at once: there is nothing to wait for.
 inline void __threadfence_block() {}
 inline void __threadfence() {}

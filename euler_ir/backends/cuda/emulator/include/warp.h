@@ -138,6 +138,9 @@ inline T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, int 
     return cuda_emulator::shuffle<T, cuda_emulator::lane_across>("__shfl_xor_sync", mask, value, lanes, width, line);
 }
 
+// The lanes that run this together. CUDA does not promise that it is any but the caller, and here it is none.
+inline unsigned __activemask() { return 1u << cuda_emulator::lane(); }
+
 inline unsigned __ballot_sync(unsigned mask, int predicate, int line = __builtin_LINE()) {
     return cuda_emulator::ballot("__ballot_sync", mask, predicate, line);
 }

@@ -14,7 +14,7 @@ volatile bool must_stop;
 
 namespace {
 
-constexpr int FAULTS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+constexpr int FAULTS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 constexpr size_t HANDLER_STACK_BYTES = 64 << 10;
 constexpr double TICK_SECONDS = 0.05;
 
@@ -78,6 +78,8 @@ void on_fault(int signal, siginfo_t* info, void* context) {
         record_bad_access(info, context);
     } else if (signal == SIGFPE) {
         record_fault(current, at, "it divides an integer by zero, or the least one by -1");
+    } else if (signal == SIGABRT) {
+        record_fault(current, {}, "it calls abort(), or C++ does for it");
     } else {
         record_fault(current, at, "it comes to an instruction that this processor has not got");
     }
