@@ -257,6 +257,18 @@ def test_what_was_not_written_or_has_not_landed_is_nan():
             np.testing.assert_array_equal(y, np.concatenate([first, second]), err_msg=f"step {step}")
 
 
+def test_what_no_thread_ever_writes_is_nan():
+    source = """
+    extern "C" __global__ void reads(float* y) {
+        __shared__ float never_written[32];
+        y[threadIdx.x] = never_written[threadIdx.x];
+    }
+    """
+    y = np.zeros(32, np.float32)
+    launch(source, "reads", 1, 32, y)
+    assert np.isnan(y).all()
+
+
 INCREMENT = """
 extern "C" __global__ void increment(float* const* x) { x[0][threadIdx.x] += 1; }
 extern "C" __global__ void nothing(float*, double, char) {}

@@ -66,8 +66,18 @@ KERNEL waits_for_its_copy_alone(float* x, int wrong) {
     __syncthreads();
     x[threadIdx.x] = value;
 }
+KERNEL one_reads_and_another_writes(float* x, int wrong) {
+    if (threadIdx.x == 0) x[1] = x[0];  // RACE
+    if (threadIdx.x == 40 && wrong) x[0] = 1;  // RACE
+}
+KERNEL both_read_and_one_writes(float* x, int wrong) {
+    float value = 0;
+    if (threadIdx.x % 40 == 0) value = x[0];  // RACE
+    if (threadIdx.x == 40 && wrong) x[0] = value;  // RACE
+    if (threadIdx.x == 0) x[1] = value;
+}
 KERNEL counts_in_all_blocks(float* x, int wrong) {
-    if (wrong && blockIdx.x == 1 && threadIdx.x == 5) x[0] += 1;  // RACE
+    if (wrong && blockIdx.x == 1 && threadIdx.x == 5) x[0] = 1;  // RACE
     else if (threadIdx.x == 0) atomicAdd(x, 1.0f);  // RACE
 }
 KERNEL writes_where_another_block_reads(float* x, int wrong) {
@@ -81,7 +91,8 @@ KERNEL halves_share_no_word(float* x, int wrong) {
 """
 RACES = [
     "sums_in_a_tree", "overwrites_what_others_read", "reads_its_neighbour", "orders_half_of_the_warp",
-    "waits_through_another_lane", "waits_for_its_copy_alone", "counts_in_all_blocks", "halves_share_no_word",
+    "waits_through_another_lane", "waits_for_its_copy_alone", "one_reads_and_another_writes",
+    "both_read_and_one_writes", "counts_in_all_blocks", "halves_share_no_word",
 ]  # fmt: skip
 KERNELS = SOURCE.replace("KERNEL", 'extern "C" __global__ void')
 ORDERS = ["ascending", "descending", 0, 1]

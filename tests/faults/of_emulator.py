@@ -13,7 +13,10 @@ ROUNDING = f"{WARPS}::test_every_half_is_widened_and_all_kinds_of_floats_are_rou
 
 
 def fault(name: str, imitates: str, file: str, old: str, new: str, *killers: str) -> Fault:
-    return Fault(name, imitates, f"backends/cuda/emulator/{file}", old, new, killers)
+    path = f"backends/cuda/emulator/{file}"
+    return Fault(
+        name, imitates, path.removesuffix(".py").replace("/", ".") if file.endswith(".py") else path, old, new, killers
+    )
 
 
 FAULTS = (
@@ -139,7 +142,7 @@ FAULTS = (
         "include/language.h",
         "#define __shared__ thread_local __attribute__((used))",
         "#define __shared__ thread_local",
-        f"{FAULTED}::test_what_was_not_written_or_has_not_landed_is_nan",
+        f"{FAULTED}::test_what_no_thread_ever_writes_is_nan",
     ),
     fault(
         "arrays-without-bounds",
@@ -254,7 +257,15 @@ FAULTS = (
         "runtime/races.cpp",
         "{byte.read, byte.other_read}",
         "{byte.other_read, byte.other_read}",
-        f"{RACE}[overwrites_what_others_read]",
+        f"{RACE}[one_reads_and_another_writes]",
+    ),
+    fault(
+        "one-read-is-remembered",
+        "Of two reads of a byte by different threads, a write is compared with the last one alone.",
+        "runtime/races.cpp",
+        "        if (byte.read.instruction && byte.read.thread != access.thread) byte.other_read = byte.read;\n",
+        "",
+        f"{RACE}[both_read_and_one_writes]",
     ),
     fault(
         "atomic-with-anything",
