@@ -1,6 +1,8 @@
 """A fault in a kernel is the kernel's: the process, its threads, their signal handlers and children go on."""
 
+import faulthandler
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -102,6 +104,21 @@ def test_handlers_of_the_process_are_as_before_and_faults_outside_of_kernels_are
     """)
     assert run.stdout == "reported\n['mine']\n"
     assert "Fatal Python error: Segmentation fault" in run.stderr and run.returncode < 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
+def test_the_same_signals_are_caught_before_and_after_a_launch():
+    def caught():
+        return re.search(r"SigCgt:\s*(\w+)", Path("/proc/self/status").read_text())[1]
+
+    faulthandler.disable()  # it catches what the emulator does
+    try:
+        before = caught()
+        with pytest.raises(ExecutionError):
+            launch(SOURCE, "reads", 1, 1, np.zeros(1, np.int32), 100)
+        assert caught() == before
+    finally:
+        faulthandler.enable()
 
 
 def test_a_fault_of_another_thread_during_a_launch_is_no_fault_of_the_kernel():

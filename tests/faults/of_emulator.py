@@ -298,14 +298,6 @@ FAULTS = (
         "runtime/signals.cpp",
         "    for (int signal : FAULTS) sigaction(signal, &previous[signal], nullptr);\n",
         "",
-        f"{PROCESS}::test_handlers_of_the_process_are_as_before_and_faults_outside_of_kernels_are_theirs",
-    ),
-    fault(
-        "blamed-on-the-kernel",
-        "A fault of another thread of the process is taken for the kernel's.",
-        "runtime/signals.cpp",
-        "    if (!caught || !pthread_equal(pthread_self(), launcher) || !current) {\n        hand_on",
-        "    if (!caught || !current) {\n        hand_on",
-        f"{PROCESS}::test_a_fault_of_another_thread_during_a_launch_is_no_fault_of_the_kernel",
+        f"{PROCESS}::test_the_same_signals_are_caught_before_and_after_a_launch",
     ),
 )
