@@ -133,6 +133,16 @@ def test_scores_that_are_finite_until_they_are_scaled(contract):
     np.testing.assert_array_equal(np.isnan(got["output"]), np.isnan(want["output"]))
 
 
+def test_the_only_key_has_the_weight_1_however_large_its_score():
+    """In the gradient too: there the score must be rounded as it was for the logsumexp, which is of about 10^5."""
+    case, random = replace(ODD, keys=1, causal=False, scale=0.1), np.random.default_rng(0)
+    query, key = (300 + random.standard_normal((1, rows, 2, 40)) for rows in (70, 1))
+    arrays = case.inputs(query=query, key=key)
+    got, want = Emulated(case.graph())(**case.flat(arrays)), case.wanted(arrays)
+    for name in ("output", "d_value"):
+        np.testing.assert_allclose(got[name], want[name], atol=1e-5)
+
+
 @pytest.mark.parametrize("special", [NAN, INF, -INF])
 @pytest.mark.parametrize("operand", ["query", "key", "value"])
 def test_special_values_reach_those_who_see_them(special, operand):

@@ -212,11 +212,11 @@ FAULTS = (
     ),
     Fault(
         "scaled-score-in-a-multiply-add",
-        "The scaled score is not rounded before the largest is subtracted: one that overflows gets the weight 0.",
+        "The scaled score is not rounded as it was for the logsumexp, so that a large one has a weight other than 1.",
         f"{FOLDER}/simt.cuh",
         "{ return __fmul_rn(x, y); }",
         "{ return x * y; }",
-        (f"{TEST}::test_scores_that_are_finite_until_they_are_scaled",),
+        (f"{TEST}::test_the_only_key_has_the_weight_1_however_large_its_score",),
     ),
     Fault(
         "alignment-without-the-offset",
