@@ -231,7 +231,7 @@ extern "C" __global__ void numbers(const float* x, float* out) {
     for (int k = 0; k < 13; ++k) out[k] = results[k];
 }
 extern "C" __global__ void uncontracted(const float* x, float* out) {
-    out[0] = __fadd_rn(__fmul_rn(x[0], x[0]), -__fmul_rn(x[0], x[0]));
+    out[0] = __fsub_rn(__fmul_rn(x[0], x[0]), x[1]);
     out[1] = x[0] * x[0] - x[1];
 }
 """

@@ -241,7 +241,7 @@ FAULTS = (
         "runtime/races.cpp",
         "    if (earlier.block != block) return is_shared;",
         "    if (earlier.block != block) return true;",
-        f"{RACE}[counts_in_all_blocks]",
+        f"{RACE}[halves_share_no_word]",
     ),
     fault(
         "warp-barriers-order-nothing",
