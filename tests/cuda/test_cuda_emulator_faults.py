@@ -71,6 +71,16 @@ KERNEL copies_twice(float* x, int wrong) {
     eir::cp_async_16(tile, x, true);
     eir::cp_async_16(tile + (wrong ? 0 : 4), x, true);
 }
+KERNEL waits_for_a_copy_of_no_group(float* x, int wrong) {
+    EIR_SHARED(float, tile, 64);
+    if (!SELF) return;
+    eir::cp_async_16(tile, x, true);
+    eir::cp_async_commit();
+    eir::cp_async_16(tile + 4, x, true);
+    if (!wrong) eir::cp_async_commit();
+    eir::cp_async_wait<1>();
+    eir::cp_async_wait<0>();
+}
 KERNEL loads_a_matrix_before_it_landed(float* x, int wrong) {
     EIR_SHARED(float, tile, 128);
     unsigned r[4];
@@ -156,6 +166,7 @@ FAULTS = {
     "copies_from_a_misaligned_address": rf"{HERE}: cp.async of 16 bytes from \w+ to \w+, which must be multiples of 16",
     "copies_to_what_is_not_shared": rf"{HERE}: cp.async to \w+, which is not in shared memory",
     "copies_twice": rf"{HERE}: cp.async to \w+ while another copy to it is on its way",
+    "waits_for_a_copy_of_no_group": rf"{HERE}: it waits for all of its copies, and no cp_async_commit follows this one",
     "loads_a_matrix_before_it_landed": r"thread \((\d+), 0, 0\): it reads what cp.async of thread \(\1, 0, 0\) ",
     "loads_a_matrix_from_odd_rows": r"thread \(0, 0, 0\): ldmatrix_x2 of a row at \w+, not a multiple of 16",
     "writes_past_a_shared_array": r"block \(0, 0, 0\): it wrote right past the end of the shared array 'tile' of 256",

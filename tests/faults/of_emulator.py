@@ -177,6 +177,14 @@ FAULTS = (
         "    return;",
         f"{FAULT}[loads_a_matrix_before_it_landed]",
     ),
+    fault(
+        "copies-of-no-group",
+        "A wait for all copies says nothing about those that no group has.",
+        "runtime/async_copies.cpp",
+        "groups_left == 0 && !copies.empty()",
+        "groups_left == 0 && copies.empty()",
+        f"{FAULT}[waits_for_a_copy_of_no_group]",
+    ),
     # -- what is computed ----------------------------------------------------------------------------------------------
     fault(
         "fragments-of-a-swapped",

@@ -27,6 +27,14 @@ FAULTS = (
         LENGTHS,
     ),
     Fault(
+        "keys-that-land-on-their-gradients",
+        "Keys belong to no group of copies where no query follows them, and nothing waits for them.",
+        f"{FOLDER}/flash_backward_keys.cuh",
+        "    cp_async_commit();  // also where",
+        "    // also where",
+        (f"{TEST}::test_no_keys_and_no_queries_at_all",),
+    ),
+    Fault(
         "values-overwritten-while-they-are-read",
         "No barrier keeps a tile of values until all warps have read it.",
         f"{FOLDER}/flash_forward.cuh",

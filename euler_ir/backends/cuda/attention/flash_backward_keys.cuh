@@ -74,6 +74,7 @@ __device__ __forceinline__ void backward_keys(
 
     load_rows<rows, threads, aligned>(k, key.of(head), block_key, keys);
     load_rows<rows, threads, aligned>(v, value.of(head), block_key, keys);
+    cp_async_commit();  // also where no query follows: what lands later would overwrite the results
     if (passes > 0) fetch(0), keep(0);
     cp_async_wait<0>();
     __syncthreads();

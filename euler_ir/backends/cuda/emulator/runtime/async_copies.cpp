@@ -53,6 +53,11 @@ void begin_copy(void* shared, const void* global, unsigned bytes, bool valid, in
 void commit_copies() { ++current->groups; }
 
 void wait_for_copies(unsigned groups_left) {
+    // CUDA lets a thread do this. But one that waits for all and leaves some out goes on to use what is not there.
+    const auto& copies = current->copies;
+    if (groups_left == 0 && !copies.empty() && copies.back().group == current->groups) {
+        fail_at(copies.back().instruction, "it waits for all of its copies, and no cp_async_commit follows this one");
+    }
     if (current->groups > groups_left) land_groups_below(current->groups - groups_left);
 }
 
