@@ -80,14 +80,6 @@ FAULTS = (
         "tests/cuda/test_cuda_emulator.py::test_each_thread_of_a_grid_of_three_dimensions_runs_once",
     ),
     fault(
-        "endless-meetings",
-        "A block that meets for ever is not stopped.",
-        "runtime/scheduler.cpp",
-        "void meet(Request& request) {\n    if (must_stop) stop(CALLER);\n",
-        "void meet(Request& request) {\n    must_stop = false;\n",
-        f"{FAULT}[never_ends_with_others]",
-    ),
-    fault(
         "absent-lanes",
         "A mask may name lanes that the warp has not got.",
         "runtime/faults.cpp",
