@@ -89,7 +89,7 @@ def test_what_is_computed_otherwise_is_refused():
     gpu.check_losses("torch", [6.0], [6.05])
     with pytest.raises(PeerError, match="its loss of step 1 is 6.0, not 6.1"):
         gpu.check_losses("torch", [6.0], [6.1])
-    right = [gpu._some(CASES[0].arrays()["query"][0, 0])]
+    right = [gpu._some(AttentionCase(1, 2, 20, 16, False).arrays()["query"][0, 0])]
     gpu.check_results("torch", right, right)
     with pytest.raises(PeerError, match="result 0 of attention is not euler_ir's"):
         gpu.check_results("torch", [(right[0][0] + 0.2, 1.0)], right)
