@@ -1,4 +1,6 @@
+import contextlib
 import functools
+import importlib.metadata
 import os
 import shutil
 import signal
@@ -44,33 +46,47 @@ def gpu_absence():
     return None
 
 
+TOOLS = {"g++": "g++", "NVRTC": "nvidia-cuda-nvrtc", "nvdisasm": "nvidia-cuda-nvdisasm"}
+"""What the CUDA backend's errors call the tools it needs here, and the program or the package that is each."""
+
+
+def is_installed(tool):
+    packages = (distribution.name or "" for distribution in importlib.metadata.distributions())
+    return shutil.which(tool) is not None or any(package.startswith(tool) for package in packages)
+
+
+@contextlib.contextmanager
+def skipped_without_tools():
+    """Skip a test in which something is refused for want of a tool that is not installed."""
+    try:
+        yield
+    except LoweringError as error:
+        for name, tool in TOOLS.items():
+            if name in error.message and "there is no" in error.message and not is_installed(tool):
+                pytest.skip(f"{error.message} ({error.hint})")
+        raise
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") and gpu_absence() is not None:
         pytest.skip(gpu_absence())
-
-
-def skip_without_compiler(error):
-    """Skip the test that raised ``error`` when the emulator did so for want of a C++ compiler."""
-    if shutil.which("g++") is None and "g++" in error.message:
-        pytest.skip(f"{error.message} ({error.hint})")
+    with skipped_without_tools():
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup():
-    try:
+def pytest_runtest_call(item):
+    with skipped_without_tools():
         return (yield)
-    except LoweringError as error:
-        skip_without_compiler(error)
-        raise
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call():
-    try:
-        return (yield)
-    except LoweringError as error:
-        skip_without_compiler(error)
-        raise
+@pytest.fixture
+def cpp_compiler():
+    """For tests that would take the want of one for what they look for."""
+    from euler_ir.backends.cuda.emulator import toolchain
+
+    toolchain.compiler()
 
 
 ON_A_GPU = (

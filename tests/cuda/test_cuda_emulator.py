@@ -133,6 +133,7 @@ def test_kernels_as_people_write_them():
     assert x.tolist() == (np.arange(64) / 2).tolist() and counted[0] == 64
 
 
+@pytest.mark.usefixtures("cpp_compiler")
 def test_the_command_says_what_each_order_gives(tmp_path, capsys):
     file = tmp_path / "sum.cu"
     file.write_text(

@@ -385,6 +385,7 @@ def test_a_mask_names_lanes_that_the_block_has_not_got():
         module.launch("one_lane", 1, 48, 0, [])
 
 
+@pytest.mark.usefixtures("cpp_compiler")
 def test_what_the_compiler_refuses():
     with pytest.raises(
         LoweringError, match=r"g\+\+ refuses kernels.cu\n(.*\n)?.*kernels.cu:2:.*error: .nowhere. was not declared"

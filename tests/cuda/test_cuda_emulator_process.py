@@ -43,6 +43,7 @@ def test_other_threads_run_while_a_kernel_does():
     memory.free(flag)
 
 
+@pytest.mark.usefixtures("cpp_compiler")
 def test_launches_of_several_threads_take_turns():
     failures = []
 
@@ -85,6 +86,7 @@ def run_python(text):
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
 
 
+@pytest.mark.usefixtures("cpp_compiler")
 def test_handlers_of_the_process_are_as_before_and_faults_outside_of_kernels_are_theirs():
     run = run_python("""
         import ctypes, faulthandler, signal, threading
@@ -121,6 +123,7 @@ def test_the_same_signals_are_caught_before_and_after_a_launch():
         faulthandler.enable()
 
 
+@pytest.mark.usefixtures("cpp_compiler")
 def test_a_fault_of_another_thread_during_a_launch_is_no_fault_of_the_kernel():
     run = run_python("""
         import ctypes, faulthandler, struct, threading

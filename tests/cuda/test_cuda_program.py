@@ -196,6 +196,7 @@ def large():
     return graph
 
 
+@pytest.mark.usefixtures("cpp_compiler")
 def test_what_does_not_fit_is_said_before_anything_runs(large):
     with pytest.raises(ei.LoweringError) as refusal:
         on_device(large, memory_bytes=100_000)

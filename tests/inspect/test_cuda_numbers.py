@@ -41,6 +41,7 @@ def test_bisect_blames_the_code_and_not_the_loops(wrong):
     assert found.verdict == "code" and "subtract" in found.kernel
 
 
+@pytest.mark.usefixtures("cpp_compiler")
 def test_reduce_finds_the_operator(wrong, tmp_path, capsys):
     (tmp_path / "rows.eir").write_text(print_graph(wrong))
     out = tmp_path / "small.eir"
