@@ -12,6 +12,7 @@ from euler_ir.passes.legalize import Legalize
 from euler_ir.passes.manager import PASSES, Pass, PassManager
 from euler_ir.passes.meaning import check_meaning
 from euler_ir.passes.numerics import NUMERICS
+from euler_ir.passes.pad_products import PadProducts
 from euler_ir.passes.patterns import Number
 from euler_ir.passes.pipeline import PIPELINE, PRESETS, Pipeline, optimize, parse_pipeline
 from euler_ir.passes.rematerialize import Rematerialize
@@ -38,6 +39,7 @@ __all__ = [
     "Limit",
     "MergeEqual",
     "Number",
+    "PadProducts",
     "Pass",
     "PassManager",
     "Pipeline",

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from euler_ir import tensor as T
-from euler_ir.dtypes import bool_, f32, i32
+from euler_ir.dtypes import DType, bool_, f32, i32
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.passes.manager import Pass
 from euler_ir.passes.parallelism import LANES, MIN_TASKS, SHORTEST_INNER, SMALL_FRAME, is_parallel
@@ -118,7 +118,8 @@ def _chosen(op: Op, operands: tuple[Value, ...]) -> Value:
 def _from_nothing(op: Op, graph: Graph) -> Value:
     """The result of an operator that has no elements, or that sums no elements: no loop has to run for it."""
     type = op.result.type
-    value = _identity(op, op.operands[0]) if op.name in ("prod", "max", "min") else type.dtype.numpy.type(0)
+    is_reduction = op.name in ("prod", "max", "min")
+    value = neutral_element(op.name, op.operands[0].dtype) if is_reduction else type.dtype.numpy.type(0)
     return T.broadcast_to(graph.constant(value, type.dtype), type.shape)
 
 
@@ -163,7 +164,8 @@ def _split(op: Op, x: Value, axes: tuple[int, ...]) -> Value | None:
     width = -(-length // pieces)
     low = (0,) * len(x.shape)
     high = tuple((pieces * width - length) * (axis == longest) for axis in range(len(x.shape)))
-    padded = T.pad_with_interior(x, low, high, low, _identity(op, x)) if pieces * width != length else x
+    neutral = neutral_element(op.name, x.dtype)
+    padded = T.pad_with_interior(x, low, high, low, neutral) if pieces * width != length else x
     cut = T.reshape(padded, x.shape[:longest] + (pieces, width) + x.shape[longest + 1 :])
     inner = tuple(axis + (axis >= longest) for axis in axes)
     partial = x.graph.emit(op.name, (cut,), axes=inner)
@@ -171,8 +173,9 @@ def _split(op: Op, x: Value, axes: tuple[int, ...]) -> Value | None:
     return x.graph.emit(op.name, (partial,), axes=(place,))
 
 
-def _identity(op: Op, x: Value):
-    return {"sum": 0, "prod": 1, "max": x.dtype.lowest, "min": x.dtype.highest}[op.name]
+def neutral_element(reduction: str, dtype: DType):
+    """The number of ``dtype`` that changes no result of ``reduction``, an operator's name."""
+    return {"sum": 0, "prod": 1, "max": dtype.lowest, "min": dtype.highest}[reduction]
 
 
 def _matmul(op: Op, operands: tuple[Value, ...], options: Legalize) -> Value | None:

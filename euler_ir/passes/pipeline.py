@@ -28,6 +28,7 @@ from euler_ir.passes import (  # noqa: F401, isort: skip
     fuse,
     legalize,
     mixed_precision,
+    pad_products,
     rematerialize,
     share_transposes,
     simplify,
@@ -65,7 +66,7 @@ PRESETS = {
         (
             # A GPU has the memory for more of the logits, and large products suit it.
             _DEFAULT.replace("split-rows", "split-rows{block_bytes=536870912}").replace(
-                "legalize", "legalize{half_calls=true,split_products=false}"
+                "legalize", "legalize{half_calls=true,split_products=false},pad-products"
             ),
             # A GPU computes dozens of times in the time of a read: a GELU's slope again rather than keep it.
             "fuse{max_repeated=40,max_repeated_work=32,prologues=false}",

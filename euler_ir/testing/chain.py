@@ -23,6 +23,7 @@ from euler_ir.passes import (
     Fold,
     Legalize,
     MergeEqual,
+    PadProducts,
     Pass,
     Rematerialize,
     RemoveDead,
@@ -44,7 +45,7 @@ from euler_ir.widen import in_f64
 
 ALONE: tuple[Pass, ...] = (
     RemoveDead(), Simplify("exact"), Simplify(), MergeEqual(), Fold(), Decompose(), SplitRows(), Legalize(),
-    ShareTransposes(), Rematerialize(), Rematerialize(products=True, long_pieces=True),
+    PadProducts(smallest=1), ShareTransposes(), Rematerialize(), Rematerialize(products=True, long_pieces=True),
 )  # fmt: skip
 """Each pass by itself, on a graph that no other pass has seen."""
 
