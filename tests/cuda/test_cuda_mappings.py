@@ -1,5 +1,7 @@
 """Nests that need more than a thread a point: their shapes at and around what blocks and warps hold, against numpy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from nest_launches import check, emulate, outputs, random_run, step_of
@@ -59,9 +61,52 @@ def test_columns_are_reduced_by_whole_blocks(contract):
 
 
 def test_long_columns_are_dealt_to_several_blocks():
-    for (rows, columns, dtype), blocks in zip(COLUMN_SIZES, [(1,), (1,), (1 * 2,), (2 * 15, 1), (64, 1), (24 * 10, 3)]):
+    for (rows, columns, dtype), blocks in zip(COLUMN_SIZES, [(1,), (1,), (1 * 2,), (2 * 15, 1), (64, 1), (24 * 32, 3)]):
         calls = kernel_calls(step_of([random_run(columns_of(rows, columns, dtype))]))
         assert tuple(launch.blocks for launch in calls.calls) == blocks, (rows, columns)
+
+
+STORED = """eir 1
+kernel @stored {{
+  nest (input %x: f32[{size}], output %y: f32[{size}], output %a: f32[{columns}]) for k in {columns} vector {{
+    {before}
+    loop j in {rows} {{
+      %b: f32 = load %x[{columns} j + k]
+      %c: f32 = multiply %b, %b
+      store %y[{columns} j + k] = %c
+    }} sum %t: f32 = %c
+    %e: f32 = add %t, %s
+    store %a[k] = %e
+  }}
+}}
+"""
+"""Columns that are summed, and stored element by element in the same loop, after a number that stands before it."""
+
+
+def stored_of(rows, columns, before="%s: f32 = constant 2.0", shares=None):
+    nest = nest_of(STORED, rows=rows, columns=columns, size=rows * columns, before=before)
+    return replace(random_run(nest), shares=shares or {})
+
+
+def test_blocks_that_share_a_column_store_its_elements():
+    """The gradient of a GELU and that of the bias before it: one loop, over as many blocks as a sum alone."""
+    runs = [stored_of(300, 40), stored_of(300, 40, shares={1: 0}), stored_of(2049, 768)]
+    for run, (y, a) in zip(runs, in_every_order(runs)):
+        x, columns = run.arrays[0], run.nest.axes[0].extent
+        np.testing.assert_array_equal(y, x * x)
+        np.testing.assert_allclose(a, (x.reshape(-1, columns).astype(np.float64) ** 2).sum(0) + 2, rtol=1e-6)
+    blocks = [[launch.blocks for launch in kernel_calls(step_of([run])).calls] for run in runs]
+    assert blocks == [[2 * 4, 1], [2 * 4, 1], [24 * 32, 3]]
+
+
+@pytest.mark.parametrize("shares, launches", [({}, 2), ({1: 0}, 1)])
+def test_what_stands_before_a_loop_that_stores_over_it_is_read_once(shares, launches):
+    """Where a result takes the memory of ``x`` another block may have stored it, and the second stage reads it again."""
+    run = stored_of(300, 40, "%s: f32 = load %x[k]", shares)
+    assert len(kernel_calls(step_of([run])).calls) == launches
+    x = run.arrays[0].reshape(300, 40)
+    ((_, a),) = in_every_order([run])
+    np.testing.assert_allclose(a, (x.astype(np.float64) ** 2).sum(0) + x[0], rtol=1e-5)
 
 
 SCATTER = """eir 1

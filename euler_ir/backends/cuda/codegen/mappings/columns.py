@@ -26,8 +26,10 @@ MANY_POINTS = 1 << 17
 """Points that keep a GPU busy with a thread each."""
 SHORT = 32
 """Iterations that one thread may well do alone."""
-BLOCKS = 256
-"""Blocks that a nest is cut into, if its columns are long enough."""
+BLOCKS = 1024
+"""Blocks that a nest is cut into, if its columns are long enough: eight, all of its threads, for each multiprocessor of
+the largest GPUs, since a thread has few bytes on their way to it.
+"""
 SHORTEST_SHARE = 8 * WARPS
 """Iterations that a block has at least, so that combining what they found costs little."""
 MOST_SHARES = 64
@@ -50,7 +52,7 @@ def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
     shared = frozenset(nest.parameters[number].name for number in in_place)
     body = hoist(nest.body, shared)
     loops = [statement for statement in body if isinstance(statement, Loop)]
-    shares = _shares(nest, loops)
+    shares = _shares(nest, body, shared)
     if shares == 1:
         return Mapped((_Columns(nest, in_place, body).whole(),))
     place = body.index(loops[0])
@@ -63,8 +65,9 @@ def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
 
 def spot(nest: Nest, in_place: frozenset[int], point: Mapping[Axis, int]) -> Spot:
     shared = frozenset(nest.parameters[number].name for number in in_place)
-    loops = [statement for statement in hoist(nest.body, shared) if isinstance(statement, Loop)]
-    shares = _shares(nest, loops)
+    body = hoist(nest.body, shared)
+    loops = [statement for statement in body if isinstance(statement, Loop)]
+    shares = _shares(nest, body, shared)
     column = position_of(nest.axes, point)
     loop = next((loop for loop in loops if set(loop.axes) <= set(point)), None)
     if loop is None and shares > 1:
@@ -74,12 +77,20 @@ def spot(nest: Nest, in_place: frozenset[int], point: Mapping[Axis, int]) -> Spo
     return Spot(task, warp * WARP + column % WARP, step // shares)
 
 
-def _shares(nest: Nest, loops: list[Loop]) -> int:
-    """Among how many blocks the iterations of the only loop are dealt."""
-    if len(loops) > 1 or any(access.is_store for access in accesses(loops[0])):
+def _shares(nest: Nest, body: tuple[Statement, ...], in_place: frozenset[str]) -> int:
+    """Among how many blocks the iterations of the only loop in ``body`` are dealt.
+
+    What stands before it is done by each of them and once more by the second stage, so that it must not see what the
+    loop stores, which may lie in the memory of others ``in_place``.
+    """
+    places = [place for place, statement in enumerate(body) if isinstance(statement, Loop)]
+    before, loop = [access for statement in body[: places[0]] for access in accesses(statement)], body[places[0]]
+    stored = {access.buffer for access in accesses(loop) if access.is_store}
+    stored |= in_place if stored & in_place else frozenset()
+    if len(places) > 1 or any(access.buffer in stored for access in before):
         return 1
     columns = -(-nest.points // WARP)
-    return max(1, min(BLOCKS // columns, _length(loops[0]) // SHORTEST_SHARE, MOST_SHARES))
+    return max(1, min(BLOCKS // columns, _length(loop) // SHORTEST_SHARE, MOST_SHARES))
 
 
 def _scratch(nest: Nest, loop: Loop, shares: int) -> tuple[list[Parameter], int]:
@@ -214,6 +225,7 @@ def _combined(nest, in_place, parts_of_body, shares: int, parts: list[Parameter]
     code.statements(before)
     for reduction, parameter in zip(loop.reductions, parts, strict=True):
         accumulator = Accumulator(code, reduction, math.inf)
+        code.line("#pragma unroll 8")
         with code.block(f"for (int share = 0; share < {shares}; ++share)"):
             place = f"{_wide(shares * nest.points)}(share) * {nest.points} + {point}"
             accumulator.add(f"{parameter.name}[{place}]")
