@@ -5,8 +5,18 @@ import numpy as np
 import euler_ir as ei
 from benchmarks import workload as settings
 from benchmarks.euler_gpt2 import EulerStep, first_state, step_graph
+from euler_ir.backends.cuda.open_device import open_device
+from euler_ir.errors import LoweringError
 
 PASSES = "mixed-precision,cuda"
+
+
+def device_name(device):
+    """What the driver calls ``device`` and None, or None and why it cannot be used."""
+    try:
+        return open_device(device).model, None
+    except LoweringError as error:
+        return None, str(error)
 
 
 class CudaEulerStep(EulerStep):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.arguments import count
 from benchmarks.attention_cases import CASES
 from benchmarks.devices import NOT_KNOWN, in_words, utilisation
 from benchmarks.peers import BASELINE
@@ -23,7 +24,10 @@ PEERS = ("torch", "torch-compile")
 DEFAULT_PEERS = PEERS
 PARTS = ("attention", "train")
 ROUNDS = 5
-OPTIONS = {"device": {"default": "cuda", "help": "cuda, cuda:1 or cuda-emulator (default: %(default)s)"}}
+OPTIONS = {
+    "device": {"default": "cuda", "help": "cuda, cuda:1 or cuda-emulator (default: %(default)s)"},
+    "batch": {"type": count, "help": "windows of a training step, fewer where memory is small (default: 32)"},
+}
 
 TRAININGS = {"124M": Workload(layers=12, heads=12, width=768, context=1024, vocab_size=50257, batch=32, length=1024)}
 
@@ -51,15 +55,14 @@ def _made(places, peer, *arguments):
 
 
 class DeviceName:
-    """What the driver calls the device, in a process of its own."""
+    """What a peer calls the device, in its own process."""
 
-    def __init__(self, device):
-        from euler_ir.backends.cuda.open_device import open_device
-
-        self._model = open_device(device).model
+    def __init__(self, peer, device):
+        self._found = importlib.import_module(_STEPS[peer][0]).device_name(device)
 
     def name(self):
-        return self._model
+        """The name and None, or None and why the peer cannot use the device."""
+        return self._found
 
 
 class Attention:
@@ -128,16 +131,30 @@ def check_losses(peer, losses, expected):
             raise PeerError(f"{peer} computes something else: its loss of step {step} is {loss}, not {wanted}.")
 
 
-def measure(parts, peers, threads, rounds, device):
-    """One result for each case of attention and each training, with the times of each peer, and the device's name."""
-    with Remote(BASELINE, DeviceName, device) as remote:
-        name = remote.call("name")
+def measure(parts, peers, threads, rounds, device, batch=None):
+    """One result for each case of attention and each training, with the times of each peer, and the device's name.
+
+    Raises PeerError, before anything is measured, when a peer cannot use the device.
+    """
+    name = [_name(peer, device) for peer in (BASELINE, *peers)][0]
+    trainings = {
+        name: workload if batch is None else dataclasses.replace(workload, batch=batch)
+        for name, workload in TRAININGS.items()
+    }
     results = []
     for part in parts:
-        cases = CASES if part == "attention" else TRAININGS.items()
+        cases = CASES if part == "attention" else trainings.items()
         measure_one = _measure_attention if part == "attention" else _measure_training
         results += [{"part": part, "device": name, **measure_one(case, peers, rounds, device)} for case in cases]
     return results
+
+
+def _name(peer, device):
+    with Remote(peer, DeviceName, peer, device) as remote:
+        name, absence = remote.call("name")
+    if absence:
+        raise PeerError(absence)
+    return name
 
 
 def _measure_attention(case, peers, rounds, device):

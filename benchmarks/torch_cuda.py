@@ -15,6 +15,17 @@ def torch_device(device):
     return "cpu" if device == "cuda-emulator" else device
 
 
+def device_name(device):
+    """What the driver calls ``device`` and None, or None and why torch cannot use it."""
+    if torch_device(device) == "cpu" or torch.cuda.is_available():
+        return "cpu" if torch_device(device) == "cpu" else torch.cuda.get_device_name(device), None
+    built = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU alone"
+    return None, (
+        f"torch {torch.__version__}, built for {built}, can use no GPU here.\n"
+        "  hint: install its build for the CUDA that the driver knows, or measure without it: --peers none"
+    )
+
+
 def flash(device):
     """Within this, attention is FlashAttention or an error: torch takes no other kernel."""
     return contextlib.nullcontext() if device == "cpu" else sdpa_kernel(SDPBackend.FLASH_ATTENTION)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 
 import pytest
 
@@ -95,6 +96,20 @@ def test_what_is_computed_otherwise_is_refused():
         gpu.check_results("torch", [(right[0][0] + 0.2, 1.0)], right)
 
 
+def test_who_cannot_use_the_device_is_told_before_anything_is_measured(monkeypatch, capsys):
+    monkeypatch.setattr(command_line, "with_ceilings", lambda threads, measure: (measure(), {}))
+    monkeypatch.setattr(gpu, "Remote", Here)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert command_line.main(["gpu", "--device", "cuda:7", "--peers", "none"]) == 1
+    assert capsys.readouterr().err.startswith("there is no CuPy, which reaches the GPU\n  hint: pip install cupy")
+    torch_cuda = pytest.importorskip("benchmarks.torch_cuda", exc_type=ImportError)
+    monkeypatch.setattr(torch_cuda.torch.cuda, "is_available", lambda: False)
+    command = ["gpu", "--device", "cuda-emulator", "--peers", "torch"]
+    monkeypatch.setattr(torch_cuda, "torch_device", lambda device: "cuda")
+    assert command_line.main(command) == 1
+    assert "can use no GPU here" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_both_parts_run_in_the_emulator_beside_torch(monkeypatch, tmp_path, capsys):
     pytest.importorskip("torch")
@@ -107,9 +122,10 @@ def test_both_parts_run_in_the_emulator_beside_torch(monkeypatch, tmp_path, caps
     for setting in ("CALLS", "WARM_UP", "STEPS"):
         monkeypatch.setattr(gpu, setting, 1)
     file = tmp_path / "gpu.json"
-    options = ["gpu", "--device", "cuda-emulator", "--peers", "torch", "--rounds", "1", "--json", str(file)]
-    assert command_line.main(options) == 0
+    options = ["--device", "cuda-emulator", "--peers", "torch", "--rounds", "1", "--batch", "2", "--json", str(file)]
+    assert command_line.main(["gpu", *options]) == 0
     results = json.loads(file.read_text())["results"]
+    assert results[2]["case"]["batch"] == 2
     assert [result["part"] for result in results] == ["attention", "attention", "train"]
     assert all(set(result["peers"]) == {"euler_ir", "torch"} for result in results)
     assert len(set(results[2]["losses"])) == 3

@@ -44,6 +44,13 @@ def test_occupancy_is_the_part_of_the_warps():
     assert occupancy("sm_90a", 96, 37, 100) == 0.75
 
 
-def test_an_unknown_architecture_is_named():
-    with pytest.raises(LoweringError, match=r"(?s)'sm_61' are not known.*sm_75, sm_80"):
-        limits_of("sm_61")
+def test_a_newer_architecture_has_the_limits_of_the_next_lower_one():
+    for newer, known in (("sm_88", "sm_87"), ("sm_99", "sm_90"), ("sm_110", "sm_103"), ("sm_999", "sm_121")):
+        assert limits_of(newer) is LIMITS[known]
+    assert limits_of("sm_103f") is LIMITS["sm_103"]
+
+
+@pytest.mark.parametrize("name", ["sm_61", "h100", "sm_", "compute_90"])
+def test_an_unknown_architecture_is_named(name):
+    with pytest.raises(LoweringError, match=f"(?s)'{name}' are not known.*sm_75, sm_80"):
+        limits_of(name)

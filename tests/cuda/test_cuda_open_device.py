@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import euler_ir as ei
-from euler_ir.backends.cuda import nvrtc, open_device
+from euler_ir.backends.cuda import nvrtc, open_device, toolkit
 from euler_ir.errors import LoweringError
 
 A100 = {"name": b"NVIDIA A100", "major": 8, "minor": 0}
@@ -40,8 +40,8 @@ def bindings(driver=12040, runtime=12090, count=2, properties=A100, error=None):
 @pytest.mark.parametrize(
     ("answers", "number", "parts"),
     [
-        ({"driver": 0}, 0, ["there is no NVIDIA driver", "install NVIDIA's driver"]),
-        ({"driver": 11080}, 0, ["knows CUDA 11.8 at most", "needs 12", "update the driver"]),
+        ({"driver": 0}, 0, ["there is no NVIDIA driver", "install NVIDIA's driver", "docker run --gpus all"]),
+        ({"driver": 11080}, 0, ["knows CUDA 11.8 at most", "needs 12", "update the driver; the backend"]),
         ({"driver": 12040, "runtime": 13000}, 0, ["knows CUDA 12.4", "needs 13", "cupy-cuda12x"]),
         ({"error": "cudaErrorNoDevice"}, 0, ["there is no GPU that CUDA can use", "cudaErrorNoDevice", "nvidia-smi"]),
         ({"count": 2}, 2, ["there is no GPU 2: there are 2, counted from 0"]),
@@ -60,6 +60,17 @@ def test_a_compiler_newer_than_the_driver_is_refused(monkeypatch):
     monkeypatch.setattr(nvrtc, "version", lambda: (13, 0))
     with pytest.raises(LoweringError, match="NVRTC is of CUDA 13.0, and the NVIDIA driver knows 12.4 at most"):
         open_device._expect_gpu(bindings(), 1)
+
+
+def test_the_older_compiler_is_taken_wherever_it_is(monkeypatch, tmp_path):
+    """torch may bring one that is newer than the driver."""
+    for package, name in (("of_torch", "libnvrtc.so.13"), ("of_extra", "libnvrtc.so.12")):
+        (tmp_path / package / "lib").mkdir(parents=True)
+        (tmp_path / package / "lib" / name).touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(toolkit.ctypes, "CDLL", lambda path: path)
+    found = toolkit.load_library(nvrtc._NAMES, ("of_torch", "of_extra"), "NVRTC", hint="")
+    assert found == str(tmp_path / "of_extra" / "lib" / "libnvrtc.so.12")
 
 
 def test_cupy_may_be_absent_broken_or_old(monkeypatch, tmp_path):

@@ -6,6 +6,7 @@ which registers and shared memory are given out is that of NVIDIA's occupancy ca
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from euler_ir.errors import LoweringError
@@ -54,13 +55,19 @@ LIMITS = {
 
 
 def limits_of(architecture: str) -> Limits:
-    """Those of ``architecture``, such as 'sm_90' or 'sm_90a'. Raises LoweringError for one that is not in LIMITS."""
-    try:
-        return LIMITS[architecture.removesuffix("a")]
-    except KeyError:
-        raise LoweringError(
-            f"the limits of {architecture!r} are not known", hint=f"known are {', '.join(LIMITS)}"
-        ) from None
+    """Those of ``architecture``, such as 'sm_90' or 'sm_90a'; of one that is not in LIMITS, those of the next lower one.
+
+    Raises LoweringError for what is older than all of them, or no architecture.
+    """
+    match = re.fullmatch(r"sm_(\d+)[af]?", architecture)
+    older = [known for known in LIMITS if match and _number(known) <= int(match[1])]
+    if not older:
+        raise LoweringError(f"the limits of {architecture!r} are not known", hint=f"known are {', '.join(LIMITS)}")
+    return LIMITS[max(older, key=_number)]
+
+
+def _number(architecture: str) -> int:
+    return int(architecture.removeprefix("sm_"))
 
 
 def resident_blocks(architecture: str, threads: int, registers: int, shared: int) -> int:

@@ -12,7 +12,8 @@ from euler_ir.errors import LoweringError
 
 OPTIONS = ("--std=c++17", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "-Xptxas", "-v")
 """Denormals are kept, quotients and roots are rounded correctly; the log names the resources of each kernel."""
-_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
+_NAMES = ("libnvrtc.so.12", "libnvrtc.so.13")
+"""The older first: torch may bring a newer one than the driver knows, while every driver knows the code of older ones."""
 _PACKAGES = ("nvidia.cu13", "nvidia.cuda_nvrtc")
 
 
@@ -40,7 +41,7 @@ class Compiled:
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """NVRTC, of CUDA 12 or 13. Raises LoweringError when there is none."""
+    """NVRTC, of CUDA 12, else of 13. Raises LoweringError when there is none."""
     return load_library(_NAMES, _PACKAGES, "NVRTC, which compiles CUDA", hint="pip install nvidia-cuda-nvrtc-cu12")
 
 

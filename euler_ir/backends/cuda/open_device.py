@@ -10,6 +10,7 @@ from euler_ir.backends.cuda.device import Device
 from euler_ir.errors import LoweringError
 
 OLDEST_CUPY = 13
+OLDEST_CUDA = 12
 OLDEST_CAPABILITY = (8, 0)
 """What the kernels need: asynchronous copies into shared memory, and bf16 on tensor cores."""
 _PACKAGES = "pip install cupy-cuda12x nvidia-cuda-nvrtc-cu12 nvidia-cublas-cu12"
@@ -60,11 +61,15 @@ def _expect_gpu(cupy: ModuleType, number: int) -> None:
     cuda = cupy.cuda.runtime
     known, needed = cuda.driverGetVersion(), cuda.runtimeGetVersion()
     if not known:
-        raise _absence("there is no NVIDIA driver, so no GPU can be used", "install NVIDIA's driver")
+        raise _absence(
+            "there is no NVIDIA driver, so no GPU can be used",
+            "install NVIDIA's driver, or show its GPUs to this container (docker run --gpus all)",
+        )
     if known // 1000 < needed // 1000:
+        older = f", or pip uninstall this CuPy and pip install cupy-cuda{known // 1000}x"
         raise _absence(
             f"the NVIDIA driver knows CUDA {_version(known)} at most, and this CuPy needs {needed // 1000}",
-            f"update the driver, or pip install cupy-cuda{known // 1000}x",
+            f"update the driver{older if known // 1000 >= OLDEST_CUDA else ''}",
         )
     try:
         count = cuda.getDeviceCount()
@@ -89,7 +94,7 @@ def _expect_compiler(known: int) -> None:
     if version[0] > known // 1000:
         raise _absence(
             f"NVRTC is of CUDA {_dotted(version)}, and the NVIDIA driver knows {_version(known)} at most",
-            f"update the driver, or pip install nvidia-cuda-nvrtc-cu{known // 1000} in place of the newer one",
+            f"update the driver, or pip install nvidia-cuda-nvrtc-cu{known // 1000}",
         )
 
 

@@ -27,14 +27,15 @@ def installed(names: Sequence[str], packages: Sequence[str], folder: str) -> Ite
 
 
 def load_library(names: Sequence[str], packages: Sequence[str], purpose: str, hint: str) -> ctypes.CDLL:
-    """The first library of ``names`` that loads, those of ``packages`` and the toolkit first, then where the system looks.
+    """The first library of ``names`` that loads, each in ``packages``, then in the toolkit, then where the system looks.
 
     Raises LoweringError, saying that there is no ``purpose``, with ``hint`` and what the system says.
     """
     tried = []
-    for path in (*installed(names, packages, "lib"), *names):
-        try:
-            return ctypes.CDLL(str(path))
-        except OSError as error:
-            tried.append(str(error))
+    for name in names:
+        for path in (*installed((name,), packages, "lib"), name):
+            try:
+                return ctypes.CDLL(str(path))
+            except OSError as error:
+                tried.append(str(error))
     raise LoweringError(f"there is no {purpose}", details=tuple(tried[-2:]), hint=hint)
