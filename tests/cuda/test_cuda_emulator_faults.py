@@ -393,3 +393,8 @@ def test_what_the_compiler_refuses():
         build.load('extern "C" __global__ void k(float* x) {\n    *x = nowhere; }')
     with pytest.raises(LoweringError, match="kernels.cu has no kernel"):
         build.load("__device__ float f(float x) { return x; }")
+    with pytest.raises(LoweringError, match="has no kernel\n  hint: a template is named .* 'half<float>'"):
+        build.load("template <class T> __global__ void half(T* x) { *x /= 2; }")
+    host = "__global__ void k() {}\nint main() { k<<<1, 1>>>(); }"
+    with pytest.raises(LoweringError, match=r"(?s)g\+\+ refuses.*hint: put the host's side.*#ifndef EIR_EMULATOR"):
+        build.load(host)

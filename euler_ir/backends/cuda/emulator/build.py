@@ -92,7 +92,10 @@ def _as_source(source: Source | str, kernels: Sequence[str] | None) -> Source:
     if included := _INCLUDE.search(text):
         raise LoweringError(f'{name} includes "{included[1]}"', hint="build.load_file finds files beside a file")
     if not kernels:
-        raise LoweringError(f"{name} has no kernel", hint="a kernel is a function that says __global__")
+        hint = "a kernel is a function that says __global__"
+        if template := _KERNEL.search(_code(text)):
+            hint = f"a template is named with its arguments, such as '{template['name']}<float>'"
+        raise LoweringError(f"{name} has no kernel", hint=hint)
     return Source(name, text, tuple(kernels))
 
 
@@ -121,14 +124,23 @@ def _compiled(source: Source, contract: bool, sanitize: bool) -> Module:
         f'#line 1 "the table of kernels"\nEMULATED_KERNELS = {{\n{table}    {{}}}};\n'
     )
     chosen = ["-ffp-contract=fast" if contract else "-ffp-contract=off", *(["-fsanitize=thread"] if sanitize else [])]
-    return Module(source.name, text, toolchain.library(source.name, text, (*_OPTIONS, *chosen)))
+    try:
+        return Module(source.name, text, toolchain.library(source.name, text, (*_OPTIONS, *chosen)))
+    except LoweringError as error:
+        if "<<<" in _code(source.text):
+            error.hint = "put the host's side (main, <<<...>>>) behind #ifndef EIR_EMULATOR: here Python launches"
+        raise
 
 
 def kernel_names(text: str) -> list[str]:
     """The functions of ``text`` that are kernels and no templates."""
-    code = _BOUNDS.sub(" ", _DIRECTIVE.sub(" ", _COMMENT.sub(" ", text)))
-    names = (match["name"] for match in _KERNEL.finditer(code) if not match["template"])
+    names = (match["name"] for match in _KERNEL.finditer(_code(text)) if not match["template"])
     return list(dict.fromkeys(names))
+
+
+def _code(text: str) -> str:
+    """``text`` without comments, directives and bounds of launches."""
+    return _BOUNDS.sub(" ", _DIRECTIVE.sub(" ", _COMMENT.sub(" ", text)))
 
 
 def _with_included(name: str, text: str, folder: Path, seen: set[Path]) -> str:
