@@ -239,7 +239,7 @@ def _run_kernels(kernels: tuple[Kernel, ...], backend: str, given: Arrays, seed:
 def _iterations(body: tuple[Statement, ...]) -> int:
     """How often the innermost statements run for one run of ``body``."""
     loops = [statement for statement in body if isinstance(statement, Loop)]
-    return 1 + sum(math.prod(axis.extent for axis in loop.axes) * _iterations(loop.body) for loop in loops)
+    return 1 + sum(loop.iterations * _iterations(loop.body) for loop in loops)
 
 
 def _check_buffer(name: str, array: np.ndarray, buffers: Mapping[str, PlannedBuffer]) -> None:

@@ -8,7 +8,6 @@ iterations see each other, by carries or through memory, runs one by one.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -96,7 +95,7 @@ def _chunks(nest: Nest) -> Iterator[range]:
 def _width(body: tuple[Statement, ...]) -> int:
     """The most iterations that the loops in ``body`` make for one run of it."""
     loops = [statement for statement in body if isinstance(statement, Loop)]
-    return max((math.prod(axis.extent for axis in loop.axes) * _width(loop.body) for loop in loops), default=1)
+    return max((loop.iterations * _width(loop.body) for loop in loops), default=1)
 
 
 @dataclass

@@ -8,6 +8,7 @@ seen outside of it, but for its reductions.
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 
@@ -173,6 +174,11 @@ class Loop:
     reductions: tuple[Reduction, ...] = ()
     carries: tuple[Carry, ...] = ()
 
+    @property
+    def iterations(self) -> int:
+        """How often the body runs, each time that the loop does."""
+        return math.prod(axis.extent for axis in self.axes)
+
 
 Statement = Constant | IndexValue | CheckIndex | Compute | Load | Store | Loop
 
@@ -190,10 +196,7 @@ class Nest:
     @property
     def points(self) -> int:
         """How often the body runs."""
-        total = 1
-        for axis in self.axes:
-            total *= axis.extent
-        return total
+        return math.prod(axis.extent for axis in self.axes)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from euler_ir.backends.cuda import nvrtc
 from euler_ir.backends.cuda.attention.simt import simt_launches
 from euler_ir.backends.cuda.attention.views import named_views
 from euler_ir.backends.cuda.emulator import memory
-from euler_ir.backends.cuda.limits import STATIC_SHARED, resident_blocks
+from euler_ir.backends.cuda.limits import DEFAULT_SHARED, resident_blocks
 from euler_ir.compiler import lower, pipeline_of
 from euler_ir.dtypes import DTYPES
 from euler_ir.errors import LoweringError
@@ -348,5 +348,5 @@ def test_every_kernel_compiles_within_the_limits(architecture, width, dtype):
         for launch in simt_launches(step_of(operator, (1,), 5, 5, columns, columns, dtype, visible_from)):
             resources = nvrtc.compile_cuda(launch.source.text, architecture, launch.kernel).resources[launch.kernel]
             assert resources.spill_stores == resources.spill_loads == resources.stack == 0, (launch.kernel, resources)
-            assert resources.shared <= STATIC_SHARED and launch.shared_bytes == 0
+            assert resources.shared <= DEFAULT_SHARED and launch.shared_bytes == 0
             assert resident_blocks(architecture, launch.threads, resources.registers, resources.shared) >= 2

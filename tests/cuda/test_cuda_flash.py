@@ -259,6 +259,7 @@ def test_blocks_are_counted_along_x_alone():
 
 def test_what_is_refused_says_why():
     step = half_step("attention", (2,), 5, 5, 64, 64)
+    value = step.operands[2]
     assert refusal(step, "sm_80") is refusal(step, "sm_90a") is refusal(step, "sm_120") is None
     for refused, architecture, reason in (
         (replace(step, dtype=ei.f32), "sm_90", "for f16 and bf16, not f32"),
@@ -271,5 +272,6 @@ def test_what_is_refused_says_why():
         (replace(step, scale=1e39), "sm_90", "a scale of 1e[+]39"),
         (replace(step, queries=2**30 + 1), "sm_90", "more than 32 bits"),
         (replace(step, batch=(2**16, 2**16)), "sm_90", "more than 32 bits"),
+        (replace(step, operands=(*step.operands[:2], replace(value, leading=2**31))), "sm_90", "farther apart than 32"),
     ):
         assert reason.replace("[+]", "+") in refusal(refused, architecture)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import math
 from collections.abc import Callable
 from contextlib import nullcontext
 
@@ -341,7 +340,7 @@ class _Emitter:
         code, scope = self.code, self.scope
         width = loop_width(loop) if loop.vector else 1
         lanes = max(width, scope.width)
-        is_long = math.prod(axis.extent for axis in loop.axes) > _RUN * width
+        is_long = loop.iterations > _RUN * width
         accumulators = [Accumulator(code, reduction, lanes, is_long) for reduction in loop.reductions]
         initial = [constant(carry.initial, register_element(carry.dtype)) for carry in loop.carries]
         carries = [code.slot(code.splat(value, lanes)) for value in initial]

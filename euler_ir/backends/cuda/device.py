@@ -12,11 +12,8 @@ import numpy as np
 
 from euler_ir.backends.cuda.calls import Source
 from euler_ir.backends.cuda.gemm.cublaslt import CublasLt
-from euler_ir.backends.cuda.limits import THREADS_OF_BLOCK
+from euler_ir.backends.cuda.limits import MOST_BLOCKS, THREADS_OF_BLOCK
 from euler_ir.errors import ExecutionError
-
-MOST_BLOCKS = 2**31 - 1
-"""Along x, which is the only direction in which blocks are counted here."""
 
 
 class Device(ABC):

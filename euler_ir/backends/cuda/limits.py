@@ -18,8 +18,10 @@ THREADS_OF_BLOCK = 1024
 REGISTERS_OF_THREAD = 255
 REGISTERS = 65536
 """Of a multiprocessor, in equal parts for its schedulers."""
-STATIC_SHARED = 48 << 10
+DEFAULT_SHARED = 48 << 10
 """Bytes of shared memory that a block may have without asking for more: all that is not dynamic must fit."""
+MOST_BLOCKS = 2**31 - 1
+"""Of a grid, along x: the only direction in which blocks are counted here."""
 
 _SCHEDULERS = 4
 _REGISTERS_AT_ONCE = 256

@@ -12,21 +12,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from euler_ir.backends.cuda.attention.views import C_TYPES, NamedView, inner_heads, named_views, views_in_c
+from euler_ir.backends.cuda.attention.views import (
+    C_TYPES,
+    MOST_ROWS,
+    NamedView,
+    Sizes,
+    inner_heads,
+    kernel_in_c,
+    named_views,
+)
 from euler_ir.backends.cuda.calls import Calls, Launch, Number, Source
-from euler_ir.backends.cuda.limits import REGISTERS_OF_THREAD, resident_blocks
+from euler_ir.backends.cuda.limits import MOST_BLOCKS, REGISTERS_OF_THREAD, resident_blocks
 from euler_ir.backends.cuda.sources import unit
 from euler_ir.plan.plan import AttentionStep
 
 WIDEST = 128
 """Columns of queries, keys and values that a block can sum in registers."""
-_MOST_ROWS = 2**30  # so that sums of two such numbers are below 2**31
-_MOST_BLOCKS = 2**31 - 1
 _WARPS = 8
 """Of a multiprocessor: two for each of its schedulers, so that one computes while the other waits."""
 _FIRST_ARCHITECTURE = 80  # with mma.m16n8k16 and cp.async
 
 _FOLDER = Path(__file__).parent
+_SIZES = Sizes(
+    "int queries, int keys, int inner_heads, int group, float scale", "{queries, keys, inner_heads, group, scale}"
+)
 _FILES = ("target.cuh", *(_FOLDER / name for name in ("views.cuh", "flash_tile.cuh", "flash_mask.cuh")))
 
 
@@ -165,8 +174,10 @@ def refusal(step: AttentionStep, architecture: str) -> str | None:
         return f"heads are {widest} wide, and tensor cores are used up to {WIDEST}"
     if not 0 < step.scale < 2.0**127:
         return f"a scale of {step.scale:g} may turn the order of scores around"
-    if max(step.queries, step.keys) > _MOST_ROWS or math.prod(step.batch) * step.queries > _MOST_BLOCKS:
+    if max(step.queries, step.keys) > MOST_ROWS or math.prod(step.batch) * step.queries > MOST_BLOCKS:
         return "rows are more than 32 bits count"
+    if max(view.leading for view in (*step.operands, *step.results)) >= 2**31:
+        return "rows are farther apart than 32 bits count"
     return None
 
 
@@ -177,7 +188,7 @@ def flash_calls(step: AttentionStep, architecture: str) -> Calls:
 
 
 def _launch(step: AttentionStep, kernel: _Kernel, architecture: str) -> Launch:
-    views = {name: view for name, view in named_views(step).items() if name in (*kernel.operands, *kernel.results)}
+    views = named_views(step, (*kernel.operands, *kernel.results))
     config = _config(step, kernel, views, architecture)
     heads = math.prod(step.key_batch if kernel.of == "d_key" else step.batch)
     blocks = heads * math.ceil(views[kernel.of].rows / config.tiles.rows)
@@ -207,16 +218,10 @@ def _config(step: AttentionStep, kernel: _Kernel, views: Mapping[str, NamedView]
 @functools.cache
 def _source(kernel: _Kernel, config: _Config, types: tuple[tuple[str, str], ...]) -> Source:
     name = f"{kernel.name}_{config}"
-    parameters, passed = views_in_c(dict(types), (*kernel.operands, *kernel.results))
-    body = (
-        f"{config.text}\n"
-        # As many threads as a multiprocessor has 255 registers for.
-        f'extern "C" __global__ void __launch_bounds__({config.tiles.threads}, {256 // config.tiles.threads}) {name}(\n'
-        f"    {parameters},\n    int queries, int keys, int inner_heads, int group, float scale) {{\n"
-        f"    eir::flash::{kernel.call}<Config>(\n"
-        f"        {{queries, keys, inner_heads, group, scale}},\n        {passed});\n}}\n"
-    )
-    return Source(name, unit(name, (*_FILES, _FOLDER / kernel.file), body), (name,))
+    bounds = config.tiles.threads, 256 // config.tiles.threads  # threads that a multiprocessor has 255 registers for
+    function, order = f"eir::flash::{kernel.call}<Config>", (*kernel.operands, *kernel.results)
+    text = kernel_in_c(name, bounds, function, dict(types), order, _SIZES)
+    return Source(name, unit(name, (*_FILES, _FOLDER / kernel.file), f"{config.text}\n{text}"), (name,))
 
 
 def _pitch(width: int) -> int:

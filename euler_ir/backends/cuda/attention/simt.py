@@ -10,8 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from euler_ir.backends.cuda.attention.views import C_TYPES, NamedView, inner_heads, named_views, views_in_c
+from euler_ir.backends.cuda.attention.views import (
+    C_TYPES,
+    MOST_ROWS,
+    NamedView,
+    Sizes,
+    inner_heads,
+    kernel_in_c,
+    named_views,
+)
 from euler_ir.backends.cuda.calls import Launch, Number, Source
+from euler_ir.backends.cuda.limits import MOST_BLOCKS
 from euler_ir.backends.cuda.sources import unit
 from euler_ir.dtypes import DType, accumulation_dtype
 from euler_ir.errors import LoweringError
@@ -27,16 +36,14 @@ _BLOCKS_AT_ONCE = 2
 """Of a multiprocessor, at least: as many as have 255 registers a thread, so that nothing is spilled."""
 _MOST_BANDS = 4
 """How many bands of a result's columns a block sums in registers; if there are more, several blocks share them."""
-_MOST_ROWS = 2**30  # so that sums of two such numbers are below 2**31
-_MOST_BLOCKS = 2**31 - 1
 
 _FOLDER = Path(__file__).parent
 _FILES = ("target.cuh", *(_FOLDER / name for name in ("views.cuh", "simt.cuh", "simt_tasks.cuh")))
 
 
 @dataclass(frozen=True)
-class _Function:
-    """A function of the CUDA text in ``file``: ``call`` is its name there, with the views ``operands`` and ``results``.
+class _Kernel:
+    """A function ``call`` of the CUDA text in ``file`` with the views ``operands`` and ``results``.
 
     Its blocks own rows of the result ``of``, which are those of queries or of keys.
     """
@@ -52,12 +59,12 @@ class _Function:
 _FORWARD = ("query", "key", "value", "visible_from")
 _GRADIENT = ("query", "key", "value", "logsumexp", "d_output", "delta", "visible_from")
 _OF_KEYS = ("d_key", "d_value")
-_FUNCTIONS = {
+_KERNELS = {
     "attention": (
-        _Function("attention", "simt_forward.cuh", "forward<{}>", _FORWARD, "output", ("output", "logsumexp")),
+        _Kernel("attention", "simt_forward.cuh", "forward<{}>", _FORWARD, "output", ("output", "logsumexp")),
     ),
     "attention_gradient": tuple(
-        _Function(
+        _Kernel(
             f"attention_gradient_by_{by}", "simt_gradient.cuh", f"gradient<{{}}, eir::simt::By::{by}>", _GRADIENT,
             f"d_{by}", (f"d_{by}",),
         )
@@ -98,19 +105,19 @@ class _Kind:
 
 def simt_launches(step: AttentionStep) -> tuple[Launch, ...]:
     """The launches that compute ``step``. Raises LoweringError for extents beyond what 32-bit numbers can count."""
-    if max(step.queries, step.keys) > _MOST_ROWS:
-        raise LoweringError(f"attention of {step.queries} queries and {step.keys} keys: {_MOST_ROWS} are the most")
-    launches = (_launch(step, function) for function in _FUNCTIONS[step.operator])
+    if max(step.queries, step.keys) > MOST_ROWS:
+        raise LoweringError(f"attention of {step.queries} queries and {step.keys} keys: {MOST_ROWS} are the most")
+    launches = (_launch(step, kernel) for kernel in _KERNELS[step.operator])
     return tuple(launch for launch in launches if launch.blocks)
 
 
-def _launch(step: AttentionStep, function: _Function) -> Launch:
-    views = {name: view for name, view in named_views(step).items() if name in (*function.operands, *function.results)}
-    result, kind = views[function.of], _kind(step, views, views[function.of].columns)
-    heads = math.prod(step.key_batch if function.of in _OF_KEYS else step.batch)
+def _launch(step: AttentionStep, kernel: _Kernel) -> Launch:
+    views = named_views(step, (*kernel.operands, *kernel.results))
+    result, kind = views[kernel.of], _kind(step, views, views[kernel.of].columns)
+    heads = math.prod(step.key_batch if kernel.of in _OF_KEYS else step.batch)
     blocks = heads * math.ceil(result.rows / _ROWS) * math.ceil(result.columns / kind.columns)
-    if blocks > _MOST_BLOCKS:
-        raise LoweringError(f"attention of {heads} heads needs {blocks} blocks of threads, and CUDA has {_MOST_BLOCKS}")
+    if blocks > MOST_BLOCKS:
+        raise LoweringError(f"attention of {heads} heads needs {blocks} blocks of threads, and CUDA has {MOST_BLOCKS}")
     ahead = step.keys - step.queries if step.causal else step.keys
     sizes = (step.queries, step.keys, step.width, step.value_width, inner_heads(step), step.group, ahead)
     arguments = (
@@ -118,7 +125,7 @@ def _launch(step: AttentionStep, function: _Function) -> Launch:
         *(Number("i32", size) for size in sizes),
         Number(kind.sums.name, step.scale),
     )
-    source = _source(function, kind, tuple((name, view.c_type) for name, view in views.items()))
+    source = _source(kernel, kind, tuple((name, view.c_type) for name, view in views.items()))
     return Launch(source, source.name, blocks, _THREADS, 0, arguments, step.origins)
 
 
@@ -133,14 +140,10 @@ def _kind(step: AttentionStep, views: Mapping[str, NamedView], columns: int) -> 
 
 
 @functools.cache
-def _source(function: _Function, kind: _Kind, types: tuple[tuple[str, str], ...]) -> Source:
+def _source(kernel: _Kernel, kind: _Kind, types: tuple[tuple[str, str], ...]) -> Source:
     """The source of one kernel; ``types`` are the views that it takes, with their types in C++."""
-    name, sums = f"{function.name}_{kind}", C_TYPES[kind.sums.name]
-    parameters, passed = views_in_c(dict(types), (*function.operands, *function.results))
-    body = (
-        f'extern "C" __global__ void __launch_bounds__({_THREADS}, {_BLOCKS_AT_ONCE}) {name}(\n'
-        f"    {parameters},\n    EIR_SIZES({sums})) {{\n"
-        f"    eir::simt::{function.call.format(kind.c_type)}(\n"
-        f"        EIR_SIZES_OF({sums}),\n        {passed});\n}}\n"
-    )
-    return Source(name, unit(name, (*_FILES, _FOLDER / function.file), body), (name,))
+    name, sums = f"{kernel.name}_{kind}", C_TYPES[kind.sums.name]
+    call, order = f"eir::simt::{kernel.call.format(kind.c_type)}", (*kernel.operands, *kernel.results)
+    sizes = Sizes(f"EIR_SIZES({sums})", f"EIR_SIZES_OF({sums})")
+    text = kernel_in_c(name, (_THREADS, _BLOCKS_AT_ONCE), call, dict(types), order, sizes)
+    return Source(name, unit(name, (*_FILES, _FOLDER / kernel.file), text), (name,))

@@ -7,12 +7,15 @@ steps along two batch axes of keys, along the heads that share them, and between
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from euler_ir.backends.cuda.calls import Argument, BufferPointer, Number
 from euler_ir.dtypes import DType, accumulation_dtype, i64
 from euler_ir.plan.plan import AttentionStep, PlannedView
+
+MOST_ROWS = 2**30
+"""Of queries, and of keys, so that sums of two such numbers are below 2^31."""
 
 C_TYPES = {"f16": "eir::f16", "bf16": "eir::bf16", "f32": "float", "f64": "double", "i64": "long long"}
 
@@ -63,27 +66,51 @@ class NamedView:
         return pointer, *(Number("i64", stride) for stride in strides)
 
 
-def named_views(step: AttentionStep) -> dict[str, NamedView]:
-    """All views of ``step`` by name, operands before results."""
+def named_views(step: AttentionStep, chosen: Collection[str] | None = None) -> dict[str, NamedView]:
+    """The views of ``step`` by name, operands before results: all, or those ``chosen`` that it has."""
     operands, results = step.extents()
     named = [
         *zip(_OPERANDS[step.operator], step.operands, operands, (False,) * len(operands)),
         *zip(_RESULTS[step.operator], step.results, results, (True,) * len(results)),
     ]
     return {
-        name: NamedView(name, view, _dtype(step, name), is_result, *extent) for name, view, extent, is_result in named
+        name: NamedView(name, view, _dtype(step, name), is_result, *extent)
+        for name, view, extent, is_result in named
+        if chosen is None or name in chosen
     }
 
 
-def views_in_c(types: Mapping[str, str], order: Sequence[str]) -> tuple[str, str]:
-    """The parameters of a kernel with views of these ``types`` in C++ by name, and what it passes on: those of
-    ``order``, an empty view for the one that may be absent.
+@dataclass(frozen=True)
+class Sizes:
+    """What a kernel takes besides its views: ``parameters``, and what is ``passed`` on, in C++."""
+
+    parameters: str
+    passed: str
+
+
+def kernel_in_c(
+    name: str, bounds: tuple[int, int], function: str, types: Mapping[str, str], order: Sequence[str], sizes: Sizes
+) -> str:
+    """A kernel called ``name``, launched within ``bounds`` (threads of a block, and blocks that a multiprocessor holds
+    at least), that calls ``function`` with its ``sizes`` and its views.
+
+    Its parameters are views of these ``types`` in C++ by name. The function takes those of ``order``: an empty view for
+    the one that may be absent.
     """
     parameters = (f"EIR_VIEW({c_type}, {name})" for name, c_type in types.items())
     passed = (
         f"EIR_VIEW_OF({types[name]}, {name})" if name in types else "eir::View<const long long>{}" for name in order
     )
-    return ",\n    ".join(parameters), ",\n        ".join(passed)
+    return (
+        f'extern "C" __global__ void __launch_bounds__({bounds[0]}, {bounds[1]}) {name}(\n'
+        f"    {_joined(parameters, 4)},\n    {sizes.parameters}) {{\n"
+        f"    {function}(\n"
+        f"        {sizes.passed},\n        {_joined(passed, 8)});\n}}\n"
+    )
+
+
+def _joined(items: Iterable[str], indent: int) -> str:
+    return f",\n{' ' * indent}".join(items)
 
 
 def inner_heads(step: AttentionStep) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from euler_ir.index import Axis, Index
 from euler_ir.loops.bounds import apart
-from euler_ir.loops.kernel import Load, Loop, Statement, Store
+from euler_ir.loops.kernel import Load, Loop, Nest, Statement, Store
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,11 @@ def accesses(statement: Statement) -> Iterator[Access]:
             pending.extend(inner.body)
         elif isinstance(inner, (Load, Store)):
             yield Access(inner.buffer, inner.index, isinstance(inner, Store), axes)
+
+
+def names_at(nest: Nest, positions: frozenset[int]) -> frozenset[str]:
+    """The parameters of ``nest`` at ``positions``, by name."""
+    return frozenset(nest.parameters[number].name for number in positions)
 
 
 def can_be_shared(loop: Loop) -> bool:

@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from euler_ir.backends.cuda.calls import ScratchPointer
 from euler_ir.backends.cuda.codegen.statements import THREADS, Statements
 from euler_ir.backends.cuda.codegen.types import memory_type
+from euler_ir.backends.cuda.limits import WARP
 from euler_ir.index import Axis
 from euler_ir.loops.kernel import CheckIndex, Loop, Nest, Statement
 
-__all__ = ["THREADS", "Mapped", "Parameter", "Spot", "Stage", "position_of", "stage_of"]
+__all__ = ["THREADS", "WARP", "WARPS", "Mapped", "Parameter", "Spot", "Stage", "position_of", "stage_of"]
+
+WARPS = THREADS // WARP
+"""Of a block."""
 
 
 @dataclass(frozen=True)

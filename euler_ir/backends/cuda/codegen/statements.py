@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -30,6 +29,8 @@ THREADS = 256
 """Threads of a block."""
 
 COMBINE = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+COMBINER = {"sum": "eir::Adding()", "prod": "eir::Multiplying()", "max": "eir::Larger()", "min": "eir::Smaller()"}
+"""The operations that reductions combine values with, and what calls them in ``reduce.cuh``."""
 LONG_SUM = 64
 """Additions of floats one after the other beyond which their rounding errors are tracked."""
 
@@ -189,8 +190,7 @@ class Statements(Writer):
 
     def loop(self, loop: Loop) -> None:
         """All iterations, one after the other."""
-        count = math.prod(axis.extent for axis in loop.axes)
-        accumulators = [Accumulator(self, reduction, count) for reduction in loop.reductions]
+        accumulators = [Accumulator(self, reduction, loop.iterations) for reduction in loop.reductions]
         for carry in loop.carries:
             self.dtypes[carry.name], self.values[carry.name] = carry.dtype, self.names.of("scalar", carry.name)
             initial = literal(carry.dtype, carry.initial)

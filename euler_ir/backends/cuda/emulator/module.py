@@ -12,12 +12,12 @@ import numpy as np
 from euler_ir.backends.cuda.emulator import memory, toolchain
 from euler_ir.backends.cuda.emulator.arguments import Parameter, check_arguments, check_count, copies_of, packed
 from euler_ir.backends.cuda.emulator.toolchain import runtime
-from euler_ir.backends.cuda.limits import THREADS_OF_BLOCK, limits_of
+from euler_ir.backends.cuda.limits import MOST_BLOCKS, THREADS_OF_BLOCK, limits_of
 from euler_ir.errors import ExecutionError, did_you_mean
 
 Extent = int | tuple[int, ...]
 
-MOST_BLOCKS = (2**31 - 1, 65535, 65535)
+MOST_BLOCKS_ALONG = (MOST_BLOCKS, 65535, 65535)
 MOST_THREADS_ALONG = (1024, 1024, 64)
 """Of a grid and of a block (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")."""
 _ORDERS = {"ascending": 0, "descending": 1}
@@ -105,7 +105,7 @@ class Module:
         wrong, with kernel, block and thread.
         """
         entry = self._entry(kernel)
-        grid = _extent(kernel, "blocks", blocks, MOST_BLOCKS)
+        grid = _extent(kernel, "blocks", blocks, MOST_BLOCKS_ALONG)
         block = _extent(kernel, "threads", threads, MOST_THREADS_ALONG)
         count = block[0] * block[1] * block[2]
         if count > THREADS_OF_BLOCK:

@@ -9,19 +9,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from euler_ir.backends.cuda.calls import ScratchPointer
 from euler_ir.backends.cuda.codegen.indexing import counter_type
-from euler_ir.backends.cuda.codegen.sharing import Access, accesses, can_be_shared, meet
-from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Parameter, Spot, Stage, position_of, stage_of
-from euler_ir.backends.cuda.codegen.statements import Accumulator, Statements
+from euler_ir.backends.cuda.codegen.sharing import Access, accesses, can_be_shared, meet, names_at
+from euler_ir.backends.cuda.codegen.stage import (
+    THREADS,
+    WARP,
+    WARPS,
+    Mapped,
+    Parameter,
+    Spot,
+    Stage,
+    position_of,
+    stage_of,
+)
+from euler_ir.backends.cuda.codegen.statements import COMBINER, Accumulator, Statements
 from euler_ir.backends.cuda.codegen.types import register_type
 from euler_ir.index import Axis
 from euler_ir.loops.hoist import hoist
 from euler_ir.loops.kernel import Loop, Nest, Reduction, Statement, Store
 
-WARP = 32
-WARPS = THREADS // WARP
 MANY_POINTS = 1 << 17
 """Points that keep a GPU busy with a thread each."""
 SHORT = 32
@@ -34,14 +43,12 @@ SHORTEST_SHARE = 8 * WARPS
 """Iterations that a block has at least, so that combining what they found costs little."""
 MOST_SHARES = 64
 
-_FUNCTIONS = {"sum": "Adding", "prod": "Multiplying", "max": "Larger", "min": "Smaller"}
-
 
 def suits(nest: Nest) -> bool:
     loops = [statement for statement in nest.body if isinstance(statement, Loop)]
     if not nest.vector or nest.locals or nest.points > MANY_POINTS or not loops:
         return False
-    if max(_length(loop) for loop in loops) <= SHORT or not all(map(can_be_shared, loops)):
+    if max(loop.iterations for loop in loops) <= SHORT or not all(map(can_be_shared, loops)):
         return False
     # What stands after the last loop is left to the first warp, before it stores nothing.
     last = max(place for place, statement in enumerate(nest.body) if isinstance(statement, Loop))
@@ -49,22 +56,20 @@ def suits(nest: Nest) -> bool:
 
 
 def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
-    shared = frozenset(nest.parameters[number].name for number in in_place)
+    shared = names_at(nest, in_place)
     body = hoist(nest.body, shared)
     loops = [statement for statement in body if isinstance(statement, Loop)]
     shares = _shares(nest, body, shared)
     if shares == 1:
         return Mapped((_Columns(nest, in_place, body).whole(),))
-    place = body.index(loops[0])
-    before, after = body[:place], body[place + 1 :]
     parts, scratch_bytes = _scratch(nest, loops[0], shares)
-    first = _Columns(nest, in_place, (*before, loops[0])).share(shares, parts)
-    second = _combined(nest, in_place, (before, loops[0], after), shares, parts)
+    first = _Columns(nest, in_place, body[: body.index(loops[0]) + 1]).share(shares, parts)
+    second = _combined(nest, in_place, body, shares, parts)
     return Mapped((first, second), scratch_bytes)
 
 
 def spot(nest: Nest, in_place: frozenset[int], point: Mapping[Axis, int]) -> Spot:
-    shared = frozenset(nest.parameters[number].name for number in in_place)
+    shared = names_at(nest, in_place)
     body = hoist(nest.body, shared)
     loops = [statement for statement in body if isinstance(statement, Loop)]
     shares = _shares(nest, body, shared)
@@ -90,7 +95,7 @@ def _shares(nest: Nest, body: tuple[Statement, ...], in_place: frozenset[str]) -
     if len(places) > 1 or any(access.buffer in stored for access in before):
         return 1
     columns = -(-nest.points // WARP)
-    return max(1, min(BLOCKS // columns, _length(loop) // SHORTEST_SHARE, MOST_SHARES))
+    return max(1, min(BLOCKS // columns, loop.iterations // SHORTEST_SHARE, MOST_SHARES))
 
 
 def _scratch(nest: Nest, loop: Loop, shares: int) -> tuple[list[Parameter], int]:
@@ -109,7 +114,7 @@ class _Columns:
     def __init__(self, nest: Nest, in_place: frozenset[int], body: tuple[Statement, ...]) -> None:
         self.nest, self.in_place, self.body = nest, in_place, body
         self.code = Statements(nest)
-        self.shared_names = frozenset(nest.parameters[number].name for number in in_place)
+        self.shared_names = names_at(nest, in_place)
         self.columns = -(-nest.points // WARP)
         self.shared_bytes = 0
 
@@ -133,7 +138,7 @@ class _Columns:
                 place = f"{_wide(shares * self.nest.points)}({share}) * {self.nest.points} + {self.point}"
                 code.line(f"{parameter.name}[{place}] = {code.values[reduction.result]};")
         stage = stage_of(self.nest, self.in_place, code, shares * self.columns, self.shared_bytes)
-        return _with_parameters(stage, parts)
+        return replace(stage, parameters=(*stage.parameters, *parts))
 
     def _comment(self, owner: str) -> None:
         self.code.comment(f"{self.nest.points} columns, {WARP} for {owner}")
@@ -173,7 +178,7 @@ class _Columns:
             code.statements(rest)
 
     def _loop(self, loop: Loop, first: str, step: int) -> None:
-        code, length = self.code, _length(loop)
+        code, length = self.code, loop.iterations
         accumulators = [Accumulator(code, reduction, -(-length // step)) for reduction in loop.reductions]
         kind = counter_type(length + step)
         iteration = code.names.new("iteration")
@@ -210,14 +215,17 @@ class _Columns:
             code.line(f"eir::put_own({place}, {accumulator.name});")
         code.line("__syncthreads();")
         for accumulator, place, reduction in zip(accumulators, places, reductions):
-            function = f"eir::{_FUNCTIONS[reduction.combine]}()"
+            arguments = f"{place}, {COMBINER[reduction.combine]}"
             kind = register_type(accumulator.dtype)
-            code.line(f"{accumulator.name} = eir::over_warps<{WARPS}, {kind}>({place}, {function});")
+            code.line(f"{accumulator.name} = eir::over_warps<{WARPS}, {kind}>({arguments});")
 
 
-def _combined(nest, in_place, parts_of_body, shares: int, parts: list[Parameter]) -> Stage:
+def _combined(
+    nest: Nest, in_place: frozenset[int], body: tuple[Statement, ...], shares: int, parts: list[Parameter]
+) -> Stage:
     """The second stage: a point a thread combines what the shares have found, and does what follows the loop."""
-    before, loop, after = parts_of_body
+    loop = next(statement for statement in body if isinstance(statement, Loop))
+    before, after = body[: body.index(loop)], body[body.index(loop) + 1 :]
     code = Statements(nest)
     code.comment(f"{nest.points} columns, one a thread, each of {shares} parts")
     point = code.thread_number("point", nest.points)
@@ -232,18 +240,9 @@ def _combined(nest, in_place, parts_of_body, shares: int, parts: list[Parameter]
         accumulator.end()
         code.values[reduction.result], code.dtypes[reduction.result] = accumulator.name, reduction.dtype
     code.statements(after)
-    return _with_parameters(stage_of(nest, in_place, code, -(-nest.points // THREADS)), parts)
+    stage = stage_of(nest, in_place, code, -(-nest.points // THREADS))
+    return replace(stage, parameters=(*stage.parameters, *parts))
 
 
 def _wide(count: int) -> str:
     return "(long long)" if counter_type(count) == "long long" else "int"
-
-
-def _with_parameters(stage: Stage, parts: list[Parameter]) -> Stage:
-    return Stage(
-        stage.tasks, (*stage.parameters, *parts), stage.body, stage.needs, stage.reports_faults, stage.shared_bytes
-    )
-
-
-def _length(loop: Loop) -> int:
-    return math.prod(axis.extent for axis in loop.axes)

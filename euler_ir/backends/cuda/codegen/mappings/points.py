@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from euler_ir.backends.cuda.calls import ScratchPointer
 from euler_ir.backends.cuda.codegen.indexing import counter_type
+from euler_ir.backends.cuda.codegen.sharing import names_at
 from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Parameter, Spot, position_of, stage_of
 from euler_ir.backends.cuda.codegen.statements import Statements
 from euler_ir.backends.cuda.codegen.types import memory_type
@@ -28,7 +29,7 @@ def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
     point = code.thread_number("point", nest.points)
     code.place_axes(nest.axes, point, nest.points)
     scratch, scratch_bytes = _place_locals(nest, code, point)
-    shared = {nest.parameters[number].name for number in in_place}
+    shared = names_at(nest, in_place)
     code.statements(hoist(nest.body, shared))
     stage = stage_of(nest, in_place, code, -(-nest.points // THREADS))
     return Mapped((replace(stage, parameters=(*stage.parameters, *scratch)),), scratch_bytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from euler_ir.backends.cuda.codegen.sharing import names_at
 from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Spot, position_of, stage_of
 from euler_ir.backends.cuda.codegen.statements import Statements
 from euler_ir.backends.cuda.codegen.vectors import Vectors, vector_axis, vector_width
@@ -22,7 +23,7 @@ def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
     groups = nest.points // axis.extent * first.extent
     code.comment(f"{nest.points} points, {width if width > 1 else 'one'} a thread")
     code.place_axes((*nest.axes[:-1], first), code.thread_number("group", groups), groups)
-    shared = {nest.parameters[number].name for number in in_place}
+    shared = names_at(nest, in_place)
     uniform, body = split_invariant(nest.body, (axis,), shared | buffers_stored(nest.body))
     code.statements(uniform)
     Vectors(code, axis, first, width, has_rest=axis.extent % width != 0).write(body)

@@ -9,31 +9,28 @@ import math
 from collections.abc import Mapping
 
 from euler_ir.backends.cuda.codegen.indexing import counter_type
-from euler_ir.backends.cuda.codegen.sharing import Access, accesses, can_be_shared, meet
-from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Spot, position_of, stage_of
-from euler_ir.backends.cuda.codegen.statements import Accumulator, Statements
+from euler_ir.backends.cuda.codegen.sharing import Access, accesses, can_be_shared, meet, names_at
+from euler_ir.backends.cuda.codegen.stage import THREADS, WARP, WARPS, Mapped, Spot, position_of, stage_of
+from euler_ir.backends.cuda.codegen.statements import COMBINER, Accumulator, Statements
 from euler_ir.backends.cuda.codegen.types import memory_type, register_type
 from euler_ir.backends.cuda.codegen.vectors import Vectors, vector_axis, vector_width
+from euler_ir.backends.cuda.limits import DEFAULT_SHARED
 from euler_ir.index import Axis, Index, linearize
 from euler_ir.loops.hoist import hoist
 from euler_ir.loops.kernel import Buffer, Loop, Nest, Reduction, Statement, Store
 
-WARP = 32
 MOST_STEPS = 8
 """Steps of a warp beyond which a row is given to a block, and those that are written out one after the other."""
 
-MOST_SHARED_BYTES = 48 << 10
-_PART_BYTES = THREADS // WARP * 8
+_PART_BYTES = WARPS * 8
 """What a reduction over a block needs of shared memory: a number for each warp."""
-
-_COMBINE = {"sum": "Adding", "prod": "Multiplying", "max": "Larger", "min": "Smaller"}
 
 
 def suits(nest: Nest) -> bool:
     loops = [statement for statement in nest.body if isinstance(statement, Loop)]
     if nest.vector or not loops or not all(can_be_shared(loop) for loop in loops):
         return False
-    return _Rows(nest, frozenset()).shared_bytes <= MOST_SHARED_BYTES
+    return _Rows(nest, frozenset()).shared_bytes <= DEFAULT_SHARED
 
 
 def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
@@ -50,7 +47,7 @@ class _Rows:
     def __init__(self, nest: Nest, in_place: frozenset[int]) -> None:
         self.nest, self.in_place = nest, in_place
         self.code = Statements(nest)
-        self.shared_names = frozenset(nest.parameters[number].name for number in in_place)
+        self.shared_names = names_at(nest, in_place)
         self.body = hoist(nest.body, self.shared_names)
         self.loops = [statement for statement in self.body if isinstance(statement, Loop)]
         self.widths = self._widths()
@@ -218,7 +215,7 @@ class _Rows:
         if in_warp == 1 or not reductions:
             return
         code.needs.add("reduce.cuh")
-        functions = [f"eir::{_COMBINE[reduction.combine]}()" for reduction in reductions]
+        functions = [COMBINER[reduction.combine] for reduction in reductions]
         for accumulator, function in zip(accumulators, functions):
             code.line(f"{accumulator.name} = eir::over_lanes<{in_warp}>({accumulator.name}, {function});")
         if self.team <= WARP:
@@ -229,7 +226,7 @@ class _Rows:
         code.line("__syncthreads();")
         for accumulator, slot, function in zip(accumulators, slots, functions):
             kind = register_type(accumulator.dtype)
-            code.line(f"{accumulator.name} = eir::over_parts<{THREADS // WARP}, {kind}>({slot}, {function});")
+            code.line(f"{accumulator.name} = eir::over_parts<{WARPS}, {kind}>({slot}, {function});")
 
 
 def _length(axes: tuple[Axis, ...]) -> int:

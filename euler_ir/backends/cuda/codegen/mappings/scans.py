@@ -6,13 +6,12 @@ What comes before each of them is the sum of the neighbours before it, found by 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from euler_ir.backends.cuda.codegen.indexing import counter_type
 from euler_ir.backends.cuda.codegen.sharing import can_be_shared
-from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Spot, position_of, stage_of
+from euler_ir.backends.cuda.codegen.stage import THREADS, WARPS, Mapped, Spot, position_of, stage_of
 from euler_ir.backends.cuda.codegen.statements import Statements
 from euler_ir.backends.cuda.codegen.types import literal, register_type
 from euler_ir.index import Axis
@@ -21,8 +20,7 @@ from euler_ir.loops.kernel import Carry, Compute, Loop, Nest, Statement
 
 SHORT = 64
 """Elements of a row that one thread may well add up alone."""
-_WARPS = THREADS // 32
-_PARTS_BYTES = 8 * _WARPS
+_PARTS_BYTES = 8 * WARPS
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ def _scan_of(nest: Nest) -> _Scan | None:
     *others, loop = nest.body or (None,)
     if not isinstance(loop, Loop) or buffers_stored(tuple(others)) or any(isinstance(each, Loop) for each in others):
         return None
-    if len(loop.carries) != 1 or loop.reductions or nest.locals or _length(loop) <= SHORT:
+    if len(loop.carries) != 1 or loop.reductions or nest.locals or loop.iterations <= SHORT:
         return None
     (carry,) = loop.carries
     total = next((s for s in loop.body if isinstance(s, Compute) and s.result == carry.update), None)
@@ -62,7 +60,7 @@ def _scan_of(nest: Nest) -> _Scan | None:
 
 def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
     found, code = _scan_of(nest), Statements(nest)
-    length, carry = _length(found.loop), found.carry
+    length, carry = found.loop.iterations, found.carry
     kind, counter = register_type(carry.dtype), counter_type(length + THREADS)
     code.needs.add("reduce.cuh")
     code.comment(f"{nest.points} rows, a block for each")
@@ -78,7 +76,7 @@ def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
         code.statements(found.before)
         code.line(f"const {kind} {value} = present ? {code.values[found.value]} : {literal(carry.dtype, 0)};")
         parts = f"shared + {begin} / {THREADS} % 2 * {_PARTS_BYTES}"
-        code.line(f"const eir::Prefix<{kind}> {prefix} = eir::before_in_block<{_WARPS}>({parts}, {value});")
+        code.line(f"const eir::Prefix<{kind}> {prefix} = eir::before_in_block<{WARPS}>({parts}, {value});")
         code.define(carry.name, carry.dtype, code.apply("add", carry.dtype, [running, f"{prefix}.before"]))
         with code.block("if (present)"):
             code.statements(found.after)
@@ -89,7 +87,3 @@ def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
 def spot(nest: Nest, in_place: frozenset[int], point: Mapping[Axis, int]) -> Spot:
     step, thread = divmod(position_of(_scan_of(nest).loop.axes, point), THREADS)
     return Spot(position_of(nest.axes, point), thread, step)
-
-
-def _length(loop: Loop) -> int:
-    return math.prod(axis.extent for axis in loop.axes)

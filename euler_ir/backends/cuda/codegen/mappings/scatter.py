@@ -6,14 +6,13 @@ it, and the block of that update adds up all that go there, in order. Equal to t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from euler_ir.backends.cuda.calls import ScratchPointer
 from euler_ir.backends.cuda.codegen.mappings import points
 from euler_ir.backends.cuda.codegen.sharing import accesses
-from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Parameter, Spot, Stage, stage_of
+from euler_ir.backends.cuda.codegen.stage import THREADS, WARP, WARPS, Mapped, Parameter, Spot, Stage, stage_of
 from euler_ir.backends.cuda.codegen.statements import Statements
 from euler_ir.backends.cuda.codegen.types import from_memory, literal, register_type, to_memory
 from euler_ir.dtypes import i64
@@ -25,8 +24,6 @@ SHORT = 32
 MOST_ELEMENTS = 4
 """Elements of an update that a thread adds up at once."""
 _MOST = 2**31 - 1
-WARP = 32
-_WARPS = THREADS // WARP
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class _Scatter:
 
     @property
     def updates(self) -> int:
-        return math.prod(axis.extent for axis in self.loop.axes)
+        return self.loop.iterations
 
 
 def suits(nest: Nest) -> bool:
@@ -182,7 +179,7 @@ class _Sums:
         self._updates(leader, lambda: self._add(f"{sums}[element]"))
         self._for_elements(lambda: self._end(f"{sums}[element]"))
         tasks = updates * self.chunks
-        return _stage(self.nest, code, tasks, (first, targets), shared_bytes=4 * _WARPS)
+        return _stage(self.nest, code, tasks, (first, targets), shared_bytes=4 * WARPS)
 
     def _updates(self, leader: str, write: Callable[[], None]) -> None:
         """What ``write`` writes, for each element of each update from ``leader`` on that goes to the same place."""
@@ -195,7 +192,7 @@ class _Sums:
             code.line(f"const unsigned vote = __ballot_sync(0xffffffffu, {goes_there});")
             code.line(f"if (threadIdx.x % {WARP} == 0) {votes}[threadIdx.x / {WARP}] = vote;")
             code.line("__syncthreads();")
-            with code.block(f"for (int warp = 0; warp < {_WARPS}; ++warp)"):
+            with code.block(f"for (int warp = 0; warp < {WARPS}; ++warp)"):
                 with code.block(f"for (unsigned {hits} = {votes}[warp]; {hits} != 0; {hits} &= {hits} - 1)"):
                     code.line(f"const int {update} = tried + {WARP} * warp + __ffs(int({hits})) - 1;")
                     code.place_axes(self.found.loop.axes, update, updates)

@@ -14,6 +14,7 @@ from euler_ir.backends.cuda.codegen.indexing import counter_type
 from euler_ir.backends.cuda.codegen.stage import THREADS, Mapped, Spot, stage_of
 from euler_ir.backends.cuda.codegen.statements import Statements
 from euler_ir.backends.cuda.codegen.types import from_memory, literal, memory_type, to_memory
+from euler_ir.backends.cuda.limits import DEFAULT_SHARED
 from euler_ir.index import Axis
 from euler_ir.loops.hoist import buffers_loaded, buffers_stored
 from euler_ir.loops.kernel import Load, Loop, Nest, Statement, Store
@@ -22,7 +23,6 @@ EDGE = 32
 """Elements along each side of a tile."""
 SHORTEST = 8
 """Extent of either axis below which a tile would be mostly empty."""
-MOST_SHARED_BYTES = 48 << 10
 
 _ROWS = THREADS // EDGE
 _PITCH = EDGE + 1  # rows begin in different banks, so that a column of the tile is read at once
@@ -56,7 +56,7 @@ def _turned(nest: Nest) -> _Turned | None:
         return None
     across = tuple(access for access in nest.body if _is_across(access, axis, last, nest.body))
     shared_bytes = sum(_tile_bytes(sizes[access.buffer]) for access in across)
-    return _Turned(axis, across, shared_bytes) if shared_bytes <= MOST_SHARED_BYTES else None
+    return _Turned(axis, across, shared_bytes) if shared_bytes <= DEFAULT_SHARED else None
 
 
 def _is_across(access: Statement, axis: Axis, last: Axis, body: tuple[Statement, ...]) -> bool:
