@@ -53,10 +53,10 @@ def lower(
     instruments: Iterable[Instrument] = (),
     memory_budget: int | None = None,
 ) -> Stages:
-    """``graph`` at every level below it, down to the plan, which is the same for every backend.
+    """``graph`` at every level below it, down to the plan: it depends on the passes, and on no backend.
 
     ``passes``, as text or as passes, must leave primitive operators that fusion knows; the last may be ``fuse`` with
-    its options. ``instruments`` watch all passes. Where the plan needs more than ``memory_budget`` bytes, values are
+    its options. `pipeline_of` names those for a backend. ``instruments`` watch all passes. Where the plan needs more than ``memory_budget`` bytes, values are
     computed again instead of kept, as little as fits. Raises LoweringError when nothing fits.
     """
     *passes, fuse = _ending_in_fusion(as_pipeline(passes))
@@ -115,7 +115,7 @@ def _collector_at_rest():
 class Executable:
     """A compiled graph. ``executable(state, name=array, ...)`` runs it once and returns its outputs by name."""
 
-    def __init__(self, graph: Graph, stages: Stages, program) -> None:
+    def __init__(self, graph: Graph, stages: Stages, program: Program) -> None:
         self.graph = graph
         self.stages = stages
         self.program = program
@@ -141,9 +141,10 @@ class Executable:
     def with_kernels(self, kernels: Mapping[str, Kernel | str]) -> Executable:
         """This with other code for kernels of the plan, which are called by name or number (see ``plan.kernels``).
 
-        A Kernel takes the place of another of the same parameters in all of its launches; LLVM IR as text, on 'cpu'
-        alone, that of the functions which it defines. Raises LoweringError for what does not fit there, VerifyError for
-        a malformed kernel.
+        A Kernel takes the place of another of the same parameters in all of its launches. Text takes that of what the
+        backend makes of a kernel: LLVM IR on 'cpu', that of the functions which it defines; CUDA C++ on 'cuda' and
+        'cuda-emulator', a whole unit with kernels of the same names. Raises LoweringError for what does not fit there,
+        VerifyError for a malformed kernel.
         """
         plan = with_kernels(self.plan, {name: each for name, each in kernels.items() if isinstance(each, Kernel)})
         texts = {name: each for name, each in kernels.items() if not isinstance(each, Kernel)}
@@ -293,7 +294,10 @@ def _is_count(number) -> bool:
 
 
 def new_program(plan: Plan, backend: str, threads: int | None = None, tf32: bool = False) -> Program:
-    """``plan`` made ready to run on raw buffers. Raises ValueError for an unknown backend."""
+    """``plan`` made ready to run on raw buffers.
+
+    Raises ValueError for an unknown backend, LoweringError for what it has no code, memory or device for.
+    """
     # Backends are imported when asked for: `import euler_ir` needs neither LLVM nor CUDA.
     kind = _kind_of(backend)
     if kind == "cpu":

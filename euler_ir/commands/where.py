@@ -32,9 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("element", metavar="NAME[I,J]", help="such as 'h.0.attn.c_attn.weight[3,1024]', in quotes")
     add_target(parser)
-    parser.add_argument(
-        "--backend", choices=("cpu", "cuda"), default="cpu", help="whose program; cuda needs no GPU (default: %(default)s)"
-    )
+    help = "whose program; cuda needs no GPU (default: %(default)s)"
+    parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu", help=help)
     add_threads(parser)
     parser.add_argument("--live", action="store_true", help="compile, begin the state, and give the address in memory")
     add_json(parser)

@@ -39,8 +39,8 @@ def dump(
 ) -> str:
     """The text of ``graph`` at ``stage``, one of STAGES; with ``locations`` each op says the user's line and scope.
 
-    ``passes`` are by default those of the CPU, and of a GPU for the stages 'cuda', 'ptx' and 'sass', which are for a GPU
-    of ``architecture``. Raises VerifyError for a malformed graph, ParseError for a wrong text of passes, LoweringError
+    ``passes`` are by default those of the CPU, and of a GPU for the stages 'cuda', 'ptx' and 'sass', which are for
+    ``architecture``. Raises VerifyError for a malformed graph, ParseError for a wrong text of passes, LoweringError
     for what has no code and for a tool that is missing, ValueError for an unknown stage or one without locations.
     """
     if stage not in STAGES:

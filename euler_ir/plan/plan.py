@@ -146,8 +146,8 @@ class AttentionStep:
 
     ``operands`` and ``results`` are the operator's, in order, none of them transposed: matrices of ``queries`` or
     ``keys`` rows, of ``width`` (values: ``value_width``) columns; vectors of one element for each query, as matrices of
-    one column. Matrices are of ``dtype``, vectors of its accumulation type (f32 for half types), and ``visible_from``, an
-    optional last operand, of i64.
+    one column. Matrices are of ``dtype``, vectors of its accumulation type (f32 for half types), and ``visible_from``,
+    an optional last operand, of i64.
     """
 
     operator: str

@@ -24,7 +24,7 @@ class BufferPointer:
 
 @dataclass(frozen=True)
 class ScratchPointer:
-    """Points ``offset`` bytes into memory that all calls of one step of the plan share, and that no other step needs."""
+    """Points ``offset`` bytes into memory that all calls of one step of the plan share and no other step needs."""
 
     offset: int
 
@@ -119,7 +119,10 @@ class Fill:
 
 @dataclass(frozen=True)
 class Calls:
-    """What does one step of the plan: ``calls`` in order, with ``scratch_bytes`` of memory for ScratchPointers."""
+    """What does one step of the plan: ``calls`` in order, with ``scratch_bytes`` of memory for ScratchPointers.
+
+    A call is a Launch, Copy or Fill, or a `gemm.Product`, which is put into the stream by its library.
+    """
 
     calls: tuple
     scratch_bytes: int = 0

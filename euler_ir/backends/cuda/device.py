@@ -20,9 +20,9 @@ class Device(ABC):
     """One device. ``name`` is what `compile` calls it, such as 'cuda:1'; ``model`` is for readers, such as 'H200'.
 
     ``architecture`` is what code is compiled for, such as 'sm_90'; ``most_shared_bytes`` is the most shared memory,
-    static and dynamic together, that a block of it can have. What takes long on one that ``is_emulated`` may be fast on a
-    GPU. Every method raises ExecutionError when the device fails;
-    an error of work in a queue comes up at a later call, at the latest when someone waits for that work.
+    static and dynamic together, that a block of it can have. What takes long on one that ``is_emulated`` may be fast
+    on a GPU. Every method raises ExecutionError when the device fails; an error of work in a queue comes up at a later
+    call, at the latest when someone waits for that work.
     """
 
     name: str

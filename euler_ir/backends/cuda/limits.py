@@ -73,8 +73,8 @@ def _number(architecture: str) -> int:
 
 
 def resident_blocks(architecture: str, threads: int, registers: int, shared: int) -> int:
-    """How many blocks of ``threads`` threads, of so many ``registers`` each, with ``shared`` bytes of static and dynamic
-    memory, a multiprocessor holds at once; 0 when not even one can be launched.
+    """How many blocks of ``threads`` threads, of so many ``registers`` each, with ``shared`` bytes of static and
+    dynamic memory, a multiprocessor holds at once; 0 when not even one can be launched.
 
     Raises LoweringError for an unknown architecture.
     """

@@ -19,8 +19,8 @@ _PACKAGES = ("nvidia.cu13", "nvidia.cuda_nvrtc")
 
 @dataclass(frozen=True)
 class Resources:
-    """What a kernel takes: ``registers`` of each thread, bytes of static ``shared`` memory of each block, and bytes that
-    each thread stores (``spill_stores``) and loads (``spill_loads``) because registers ran out, of ``stack`` bytes.
+    """What a kernel takes: ``registers`` of each thread, bytes of static ``shared`` memory of each block, and bytes
+    that each thread stores (``spill_stores``) and loads (``spill_loads``) because registers ran out, of ``stack`` bytes.
     """
 
     registers: int

@@ -1,4 +1,4 @@
-"""Machine code of a GPU as text, SASS: read back from cubins by NVIDIA's nvdisasm, which needs neither GPU nor driver."""
+"""Machine code of a GPU as text, SASS: read from cubins by NVIDIA's nvdisasm, which needs neither GPU nor driver."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def installed(names: Sequence[str], packages: Sequence[str], folder: str) -> Ite
 
 
 def load_library(names: Sequence[str], packages: Sequence[str], purpose: str, hint: str) -> ctypes.CDLL:
-    """The first library of ``names`` that loads, each in ``packages``, then in the toolkit, then where the system looks.
+    """The first library of ``names`` that loads: each in ``packages``, in the toolkit, then where the system looks.
 
     Raises LoweringError, saying that there is no ``purpose``, with ``hint`` and what the system says.
     """

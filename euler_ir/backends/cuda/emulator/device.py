@@ -28,8 +28,8 @@ from euler_ir.errors import ExecutionError
 
 
 class EmulatedDevice(Device):
-    """``order`` is that of a block's threads, ``seed`` draws that of streams, and it says when ``memory_bytes`` are used
-    up. For ``contract`` and ``sanitize`` see `build`. An error of work in a queue ends all work in all queues.
+    """``order`` is that of a block's threads, ``seed`` draws that of streams, and no more than ``memory_bytes`` can be
+    allocated. For ``contract`` and ``sanitize`` see `build`. An error of work in a queue ends all work in all queues.
     """
 
     is_emulated = True
@@ -176,7 +176,7 @@ class _Event(Event):
         self._loss = None
 
     def lose(self, reason: ExecutionError) -> None:
-        """There was an error before the queue got here, which all are told who ask, until the event is recorded again."""
+        """There was an error before the queue got here. All who ask are told, until the event is recorded again."""
         self.passed += 1
         self._loss = reason
 

@@ -170,7 +170,7 @@ class Module:
         return toolchain.source_lines(self._content, instruction - library)
 
     def _quoted(self, places: list[tuple[str, int]]) -> list[str]:
-        """Lines of the source and what it includes, by file and number; of the emulator's own headers there are none."""
+        """Lines of the source and what it includes, by file and number; none of the emulator's own headers."""
         lines = _lines_by_place(self._text)
         found = []
         for file, number in places:

@@ -7,6 +7,7 @@ who computes a point of the nest and of loops in it, None where that depends on 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import ModuleType
 
 from euler_ir.backends.cuda.codegen.mappings import columns, pointwise, points, rows, scans, scatter, transposed
 from euler_ir.backends.cuda.codegen.stage import Mapped, Spot
@@ -19,13 +20,14 @@ MAPPINGS = (transposed, pointwise, scatter, rows, scans, columns, points)
 
 def map_nest(nest: Nest, in_place: frozenset[int] = frozenset()) -> Mapped:
     """``nest``, which has points, as stages; its parameters at the positions ``in_place`` may share memory."""
-    return _mapping(nest).map_nest(nest, in_place)
+    return mapping_of(nest).map_nest(nest, in_place)
 
 
 def spot(nest: Nest, in_place: frozenset[int], point: Mapping[Axis, int]) -> Spot | None:
     """Who computes ``point`` of ``nest``, an axis that it does not say being at 0; None where that depends on data."""
-    return _mapping(nest).spot(nest, in_place, point)
+    return mapping_of(nest).spot(nest, in_place, point)
 
 
-def _mapping(nest: Nest):
+def mapping_of(nest: Nest) -> ModuleType:
+    """The one of MAPPINGS that lays out ``nest``."""
     return next(mapping for mapping in MAPPINGS if mapping.suits(nest))
