@@ -57,7 +57,7 @@ LIMITS = {
 
 
 def limits_of(architecture: str) -> Limits:
-    """Those of ``architecture``, such as 'sm_90' or 'sm_90a'; of one that is not in LIMITS, those of the next lower one.
+    """Those of ``architecture``, such as 'sm_90' or 'sm_90a'; of one that is not in LIMITS those of the next lower one.
 
     Raises LoweringError for what is older than all of them, or no architecture.
     """

@@ -13,14 +13,14 @@ from euler_ir.errors import LoweringError
 OPTIONS = ("--std=c++17", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "-Xptxas", "-v")
 """Denormals are kept, quotients and roots are rounded correctly; the log names the resources of each kernel."""
 _NAMES = ("libnvrtc.so.12", "libnvrtc.so.13")
-"""The older first: torch may bring a newer one than the driver knows, while every driver knows the code of older ones."""
+"""The older first: torch may bring a newer one than the driver knows, and every driver knows the code of older ones."""
 _PACKAGES = ("nvidia.cu13", "nvidia.cuda_nvrtc")
 
 
 @dataclass(frozen=True)
 class Resources:
     """What a kernel takes: ``registers`` of each thread, bytes of static ``shared`` memory of each block, and bytes
-    that each thread stores (``spill_stores``) and loads (``spill_loads``) because registers ran out, of ``stack`` bytes.
+    that each thread stores (``spill_stores``) and loads (``spill_loads``) because registers ran out, of its ``stack``.
     """
 
     registers: int
