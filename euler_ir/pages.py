@@ -14,7 +14,7 @@ def allocate_pages(nbytes: int) -> np.ndarray:
     """
     if not nbytes:
         return np.zeros(0, np.uint8)
-    available = _available_memory()
+    available = available_memory()
     if available is not None and nbytes > available:
         raise MemoryError(f"{available >> 20} MiB are free")
     try:
@@ -27,7 +27,7 @@ def allocate_pages(nbytes: int) -> np.ndarray:
     return np.frombuffer(pages, np.uint8)
 
 
-def _available_memory() -> int | None:
+def available_memory() -> int | None:
     """Bytes that the system can give without swapping out what is in use; None where it does not tell."""
     try:
         with open("/proc/meminfo") as file:

@@ -8,7 +8,7 @@ was moved by another rounding.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 import ml_dtypes
 import numpy as np
@@ -30,12 +30,17 @@ Results = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
 
 
 def perturbed(
-    graph: Graph, leaves: Mapping[str, np.ndarray], seed: int, passes_over: bool = False, everywhere: bool = False
+    graph: Graph,
+    leaves: Mapping[str, np.ndarray],
+    seed: int,
+    passed_over: Container[Op] = (),
+    everywhere: bool = False,
 ) -> Results:
     """Outputs and updates of ``graph``, which holds primitive operators only, in a perturbed run.
 
-    With ``passes_over`` 0 times an infinity or NaN is 0, as attention may have it; with ``everywhere`` every rounding
-    is another one, also where what is rounded was not moved.
+    In the ops ``passed_over`` 0 times an infinity or NaN is 0, and -inf less anything is -inf: attention may have it so
+    for keys that a query must not see. With ``everywhere`` every rounding is another one, also where what is rounded
+    was not moved.
     """
     random = np.random.default_rng(seed)
     arrays, moved = {}, set()
@@ -49,8 +54,8 @@ def perturbed(
             moved.update(op.results)
         with np.errstate(all="ignore"):
             evaluate = op.definition.evaluate
-            if passes_over and op.name in ("multiply", "matmul") and op.result.dtype.is_float:
-                evaluate = _products_without_zeros
+            if op in passed_over and op.name in _PASSING_OVER and op.result.dtype.is_float:
+                evaluate = functools.partial(_PASSING_OVER[op.name], seed % 4 == 3)
             elif seed % 4 == 2 and op.name == "matmul" and op.result.dtype.is_float:
                 evaluate = functools.partial(_fused, evaluate)
             results = evaluate(op.attributes, *_reordered(op, operands, random))
@@ -66,19 +71,37 @@ def _fused(evaluate: Callable, attributes: Mapping, left: np.ndarray, right: np.
     return evaluate(attributes, left.astype(wide), right.astype(wide)).astype(left.dtype)
 
 
-def _products_without_zeros(attributes: Mapping, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The operator multiply, or matmul if it has attributes, in which 0 times anything is 0.
-
-    A matmul is NaN where its right operands alone add up to infinity: attention divides by the sum of its weights last.
-    """
-    if attributes:
-        left = np.swapaxes(left, -1, -2) if attributes["transpose_left"] else left
-        right = np.swapaxes(right, -1, -2) if attributes["transpose_right"] else right
-        left, right = left[..., None], right[..., None, :, :]
-        result = np.sum(_products_without_zeros({}, left, right), axis=-2, dtype=left.dtype)
-        undivided = np.sum(np.where(left == 0, 0, np.abs(right)), axis=-2, dtype=left.dtype)
-        return np.where(np.isfinite(undivided), result, left.dtype.type(np.nan))
+def _products_without_zeros(divides_last: bool, attributes: Mapping, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The operator multiply, in which 0 times anything is 0."""
     return np.where((left == 0) | (right == 0), left.dtype.type(0), left * right)
+
+
+def _matmul_without_zeros(divides_last: bool, attributes: Mapping, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The operator matmul, in which 0 times anything is 0.
+
+    If it ``divides_last``, as attention may by the sum of its weights, it is NaN where its right operands alone add up
+    to infinity.
+    """
+    left = np.swapaxes(left, -1, -2) if attributes["transpose_left"] else left
+    right = np.swapaxes(right, -1, -2) if attributes["transpose_right"] else right
+    left, right = left[..., None], right[..., None, :, :]
+    result = np.sum(_products_without_zeros(divides_last, {}, left, right), axis=-2, dtype=left.dtype)
+    if not divides_last:
+        return result
+    undivided = np.sum(np.where(left == 0, 0, np.abs(right)), axis=-2, dtype=left.dtype)
+    return np.where(np.isfinite(undivided), result, left.dtype.type(np.nan))
+
+
+def _difference_of_masked(divides_last: bool, attributes: Mapping, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The operator subtract, in which the score of a masked key stays -inf, whatever is subtracted."""
+    return np.where(left == -np.inf, left, left - right)
+
+
+_PASSING_OVER = {
+    "multiply": _products_without_zeros,
+    "matmul": _matmul_without_zeros,
+    "subtract": _difference_of_masked,
+}
 
 
 def _reordered(op: Op, operands: list[np.ndarray], random: np.random.Generator) -> list[np.ndarray]:

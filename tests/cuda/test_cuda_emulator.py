@@ -156,10 +156,19 @@ def test_the_command_says_what_each_order_gives(tmp_path, capsys):
         (): "it has several kernels\n  hint: --kernel sum or last",
         ("--kernel", "last", "i32[x]"): "'i32[x]' is no argument",
         ("--kernel", "last", "i33[1]"): "no type i33",
-        ("--kernel", "lost"): "g++ refuses",
+        ("--kernel", "lost"): "has no kernel lost\n  hint: did you mean last?",
+        ("--kernel", "last", "i32[4]<0"): "no number is from 0 to below 0",
+        ("--kernel", "last", "i32[99999999999999]"): "Unable to allocate",
     }.items():
         assert main([str(file), *arguments]) == 1
         assert message in capsys.readouterr().err
+    for threads in ("many", "1,2,3,4"):
+        with pytest.raises(SystemExit):
+            main([str(file), "--threads", threads])
+        assert f"'{threads}' is not 1 to 3 numbers" in capsys.readouterr().err
+    (tmp_path / "machine_code.cu").write_bytes(b"\x7fELF\xff")
+    assert main([str(tmp_path / "machine_code.cu")]) == 1
+    assert "is no text in UTF-8" in capsys.readouterr().err
     assert main([str(tmp_path / "none.cu")]) == 1
     assert "No such file" in capsys.readouterr().err
 

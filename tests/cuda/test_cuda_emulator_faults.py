@@ -368,6 +368,50 @@ def test_numbers_that_a_parameter_cannot_hold(number, value, takes):
         launch(source, "stores", 1, 1, *arguments)
 
 
+def test_an_array_must_hold_what_its_pointer_points_to():
+    """numpy's own types are f64 and i64, and most kernels take neither."""
+    source = """
+    extern "C" __global__ void all(const float* f, unsigned* u, const void* any, char* bytes, eir::bf16* half) {
+        u[0] += f[0], bytes[0] += ((const char*)any)[0];
+    }
+    """
+    f, u, bytes_ = np.ones(1, np.float32), np.ones(1, np.int32), np.ones(8, np.uint8)
+    launch(source, "all", 1, 1, f, u, np.array([2.0**-1074]), bytes_, np.ones(1, np.uint16))
+    assert u[0] == 2 and bytes_[0] == 2
+    for number, array, takes in (
+        (0, np.ones(1), "a floating-point number of 4 bytes"),
+        (0, u, "a floating-point number of 4 bytes"),
+        (1, f, "an integer without sign of 4 bytes"),
+        (1, np.arange(1), "an integer without sign of 4 bytes"),
+    ):
+        arguments = [f, u, u, bytes_, bytes_]
+        arguments[number] = array
+        with pytest.raises(ExecutionError, match=f"array of {array.dtype}, and the kernel takes a pointer to {takes}"):
+            launch(source, "all", 1, 1, *arguments)
+
+
+def test_shared_memory_that_a_gpu_has_not_got():
+    """48 KiB are the most that a kernel may declare, and what is dynamic comes on top."""
+    source = """
+    extern __shared__ float more[];
+    __global__ void sums(float* x) {
+        __shared__ double tile[%d];
+        tile[threadIdx.x] = x[threadIdx.x], more[threadIdx.x] = 1;
+        __syncthreads();
+        x[threadIdx.x] += tile[blockDim.x - 1 - threadIdx.x] + more[threadIdx.x];
+    }
+    """
+    x = np.arange(32, dtype=np.float32)
+    launch(source % 6144, "sums", 1, 32, x, shared_bytes=(227 - 48) << 10)
+    assert x.tolist() == [32] * 32
+    for count, shared_bytes, message in (
+        (6145, 128, "declares 49[0-9]* bytes of shared memory; 49152 is the most that is not dynamic"),
+        (6144, 227 << 10, "takes 281600 bytes of shared memory, 232448 of them dynamic; a block has 232448"),
+    ):
+        with pytest.raises(ExecutionError, match=message):
+            launch(source % count, "sums", 1, 32, x, shared_bytes=shared_bytes)
+
+
 def test_names_and_orders_that_are_not_there():
     module = build.load(INCREMENT)
     with pytest.raises(ExecutionError, match="has no kernel incremnt\n.*\n.*did you mean increment"):

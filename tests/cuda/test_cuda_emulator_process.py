@@ -6,6 +6,7 @@ import re
 import struct
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 from pathlib import Path
@@ -16,7 +17,7 @@ from launching import launch
 
 from euler_ir import cache
 from euler_ir.backends.cuda.emulator import build, memory, toolchain
-from euler_ir.errors import ExecutionError
+from euler_ir.errors import ExecutionError, LoweringError
 
 ROOT = Path(__file__).parents[2]
 
@@ -92,7 +93,7 @@ def test_handlers_of_the_process_are_as_before_and_faults_outside_of_kernels_are
         import ctypes, faulthandler, signal, threading
         import numpy as np
         from launching import launch
-        from euler_ir.errors import ExecutionError
+        from euler_ir.errors import ExecutionError, LoweringError
         faulthandler.enable()
         caught = []
         signal.signal(signal.SIGFPE, lambda *_: caught.append("mine"))
@@ -177,6 +178,16 @@ def test_libraries_come_from_the_cache_unless_they_are_damaged(tmp_path, monkeyp
         content[len(content) // 2] ^= 1
         entry.write_bytes(content)
     assert answer(text, "-DNUMBER=42") == 42 and len(compiled) == 3
+
+
+def test_a_folder_for_temporary_files_without_room_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(LoweringError, match="a file in .*none: No such file or directory\n  hint: set TMPDIR"):
+        toolchain.load(b"")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(LoweringError, match="file too short"):
+        toolchain.load(b"\x7fELF")
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_a_compiler_the_message_says_what_to_install():

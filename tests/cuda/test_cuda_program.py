@@ -1,6 +1,7 @@
 """Compiled graphs on the emulated device: calls that overlap, outputs that come late, faults, memory."""
 
 import gc
+import os
 import signal
 import threading
 
@@ -210,6 +211,14 @@ def test_what_does_not_fit_is_said_before_anything_runs(large):
         on_device(large, device)
     device.free(other)
     on_device(large, device)
+
+
+def test_the_emulator_has_no_more_memory_than_the_machine(large, monkeypatch):
+    """The system promises more than it has, and kills who touches it."""
+    assert EmulatedDevice().memory()[1] <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    monkeypatch.setattr("euler_ir.backends.cuda.emulator.device.available_memory", lambda: 1 << 20)
+    with pytest.raises(ei.LoweringError, match="1.00 MiB free of 1.00 MiB"):
+        on_device(large, EmulatedDevice())
 
 
 def test_a_state_that_does_not_fit_is_said_by_name(large):

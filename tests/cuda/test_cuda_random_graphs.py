@@ -1,9 +1,7 @@
 """Random graphs on the emulated device: as near to the interpreter as rounding explains."""
 
-import numpy as np
 import pytest
 
-from euler_ir import interpreter
 from euler_ir.backends.cuda.emulator import build
 from euler_ir.backends.cuda.step import planned_calls
 from euler_ir.compiler import compile, lower
@@ -15,13 +13,8 @@ ARCHITECTURE = "sm_90"
 
 
 def assert_agree(seeds, most_ops=20):
-    """The graphs of ``seeds``, whose kernels are compiled together.
-
-    But for those of attention that gets NaN or infinity: what a tile has masked is 0 in the kernel, and 0 times that is
-    NaN in the interpreter.
-    """
-    drawn = {seed: random_graph(seed, most_ops) for seed in seeds}
-    cases = {seed: case for seed, case in drawn.items() if is_finite_for_attention(case)}
+    """The graphs of ``seeds``, whose kernels are compiled together."""
+    cases = {seed: random_graph(seed, most_ops) for seed in seeds}
     plans = [lower(case.graph, "cuda").plan for case in cases.values()]
     build.load_many([source for plan in plans for source in planned_calls(plan, ARCHITECTURE).sources])
     for seed, case in cases.items():
@@ -30,13 +23,6 @@ def assert_agree(seeds, most_ops=20):
         except Exception as error:
             error.add_note(f"random_graph({seed}, {most_ops})")
             raise
-
-
-def is_finite_for_attention(case):
-    ops = [op for op in case.graph.ops if op.name.startswith("attention")]
-    values = [value for op in ops for value in op.operands if value.dtype.is_float]
-    arrays = interpreter.evaluate(case.graph, case.leaves, values)
-    return all(np.isfinite(arrays[value].astype(np.float64)).all() for value in values)
 
 
 def run(case):

@@ -143,6 +143,38 @@ def test_a_product_that_overflows_may_be_fused_with_a_sum_that_is_infinite(dtype
     assert agreement.fault(({"y": np.array([[np.inf, 5]], dtype)}, {})) is not None
 
 
+def test_attention_may_pass_over_what_a_query_must_not_see_and_nothing_else_may():
+    """The first query sees one key, whose value is infinite; numpy multiplies the other, -inf, by 0."""
+    leaves = {name: np.ones((2, 1), np.float32) for name in "qk"}
+    leaves |= {"v": np.array([[np.inf], [-np.inf]], np.float32), "x": np.array([np.inf], np.float32)}
+    with ei.Graph("g") as graph:
+        q, k, v, x = (ei.input(name, array.shape) for name, array in leaves.items())
+        ei.output(y=graph.emit("attention", (q, k, v), causal=True, scale=1.0)[0], z=x * 0.0)
+    agreement = Agreement(graph, leaves)
+
+    def fault(first, second, product):
+        arrays = {"y": np.array([[first], [second]], np.float32), "z": np.array([product], np.float32)}
+        return agreement.fault((arrays, {}))
+
+    assert fault(np.nan, np.nan, np.nan) is None and fault(np.inf, np.nan, np.nan) is None
+    assert "'y' at [1, 0]" in fault(np.inf, 0, np.nan)
+    assert "'z' at [0]" in fault(np.inf, np.nan, 0)
+
+
+@pytest.mark.parametrize("unseen", [True, False])
+def test_a_gradient_may_pass_over_queries_that_see_no_key(unseen):
+    """Their weights are 0; with a logsumexp of NaN they are NaN in numpy. The other query's weight is exp(2 * 3)."""
+    logsumexp = np.array([np.nan, 0] if unseen else [0, np.nan], np.float32)
+    leaves = {"q": np.full((2, 1), 2, np.float32), "k": np.array([[3]], np.float32), "v": np.array([[5]], np.float32)}
+    leaves |= {"logsumexp": logsumexp, "d_output": np.ones((2, 1), np.float32), "delta": np.zeros(2, np.float32)}
+    with ei.Graph("g") as graph:
+        operands = tuple(ei.input(name, array.shape) for name, array in leaves.items())
+        ei.output(d_value=graph.emit("attention_gradient", operands, causal=True, scale=1.0)[2])
+    passed_over = {"d_value": np.array([[np.exp(6)]], np.float32)}
+    found = Agreement(graph, leaves).fault((passed_over, {}))
+    assert found is None if unseen else "not nan" in found
+
+
 def test_a_graph_that_the_interpreter_refuses_breaks_no_link():
     graph, _ = tanh_graph()
     with pytest.raises(ExecutionError, match="'x' is missing"):

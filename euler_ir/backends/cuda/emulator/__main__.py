@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_intermixed_args(arguments)
     try:
         return _check(options)
-    except (EulerError, OSError) as error:
+    except (EulerError, OSError, MemoryError) as error:
         print(f"{options.file}: {error}", file=sys.stderr)
         return 1
 
@@ -41,7 +41,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _extent(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"-?\d+(,-?\d+){0,2}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not 1 to 3 numbers, such as 32,8")
     return tuple(int(part) for part in text.split(","))
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(int(size) for size in text.split(","))
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -83,7 +89,9 @@ def _value(text: str, number: int) -> np.ndarray | int | float | None:
     if match := _ARRAY.fullmatch(text):
         if match["dtype"] not in DTYPES:
             raise ExecutionError(f"{text}: no type {match['dtype']}", hint=f"types are {', '.join(DTYPES)}")
-        dtype, shape = DTYPES[match["dtype"]], _extent(match["shape"])
+        dtype, shape = DTYPES[match["dtype"]], _shape(match["shape"])
+        if match["limit"] and int(match["limit"]) == 0:
+            raise ExecutionError(f"{text}: no number is from 0 to below 0")
         generator = np.random.default_rng(number)
         if dtype.is_float and not match["limit"]:
             return generator.standard_normal(shape).astype(dtype.numpy)

@@ -18,10 +18,11 @@ _FLOATS = {4: "<f", 8: "<d"}
 
 @dataclass(frozen=True)
 class Parameter:
-    """One of a kernel: its size in bytes and its kind, as in include/runtime.h."""
+    """One of a kernel: its size in bytes and its kind, as in include/runtime.h, and what it points to."""
 
     size: int
     kind: str
+    pointee: Parameter | None = None
 
     def __str__(self) -> str:
         kinds = {"p": "a pointer", "i": "an integer", "u": "an integer without sign", "f": "a floating-point number"}
@@ -64,6 +65,20 @@ def packed(kernel: str, number: int, parameter: Parameter, value: object) -> byt
         except OverflowError:
             pass
     raise ExecutionError(f"kernel {kernel}: argument {number} is {value!r}, and the kernel takes {parameter}")
+
+
+def check_array(kernel: str, number: int, parameter: Parameter, array: np.ndarray) -> None:
+    """Raises ExecutionError for an ``array`` whose bytes are other numbers to argument ``number`` of ``kernel``: f64,
+    which numpy makes unless told otherwise, for a pointer to f32.
+    """
+    pointee = parameter.pointee
+    kinds = {"f": "f", "i": "iu", "u": "iu"}.get(pointee.kind)
+    if kinds and (array.dtype.kind not in kinds or array.dtype.itemsize != pointee.size):
+        raise ExecutionError(
+            f"kernel {kernel}: argument {number} is an array of {array.dtype}, and the kernel takes a pointer to "
+            f"{pointee}",
+            hint="array.view(dtype) gives the same bytes as another type",
+        )
 
 
 def copies_of(arguments: Sequence[bytes]) -> list[ctypes.Array]:

@@ -12,7 +12,7 @@ from euler_ir.backends.cuda.calls import Source
 from euler_ir.backends.cuda.emulator import toolchain
 from euler_ir.backends.cuda.emulator.module import Module, line_directive
 from euler_ir.backends.cuda.sources import joined, own_code
-from euler_ir.errors import LoweringError
+from euler_ir.errors import LoweringError, did_you_mean
 
 _PROCESSES = 2
 _MOST_TOGETHER = 16
@@ -52,8 +52,8 @@ def load_file(
 ) -> Module:
     """As `load`, of the file at ``path``, which may include others in its folder by quotes. Raises OSError too."""
     path = Path(path)
-    text = _with_included(str(path), path.read_text(encoding="utf-8"), path.parent, set())
-    names = tuple(kernels or kernel_names(path.read_text(encoding="utf-8")))
+    text = _with_included(str(path), _read(path), path.parent, set())
+    names = tuple(kernels or kernel_names(_read(path)))
     return load(Source(str(path), text, names), contract, sanitize=sanitize)
 
 
@@ -96,6 +96,10 @@ def _as_source(source: Source | str, kernels: Sequence[str] | None) -> Source:
         if template := _KERNEL.search(_code(text)):
             hint = f"a template is named with its arguments, such as '{template['name']}<float>'"
         raise LoweringError(f"{name} has no kernel", hint=hint)
+    for kernel in kernels:
+        function = kernel.partition("<")[0].rpartition("::")[2].strip()
+        if "##" not in text and not re.search(rf"\b{re.escape(function)}\s*\(", text):  # ## makes names of parts
+            raise LoweringError(f"{name} has no kernel {kernel}", hint=did_you_mean(kernel, kernel_names(text)))
     return Source(name, text, tuple(kernels))
 
 
@@ -143,6 +147,13 @@ def _code(text: str) -> str:
     return _BOUNDS.sub(" ", _DIRECTIVE.sub(" ", _COMMENT.sub(" ", text)))
 
 
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise LoweringError(f"{path} is no text in UTF-8: {error}") from None
+
+
 def _with_included(name: str, text: str, folder: Path, seen: set[Path]) -> str:
     """``text`` with the files in place that it includes by quotes, each once: what a library is made of is its key."""
 
@@ -151,7 +162,7 @@ def _with_included(name: str, text: str, folder: Path, seen: set[Path]) -> str:
         if file.resolve() in seen:
             return ""
         seen.add(file.resolve())
-        own = _with_included(str(file), file.read_text(encoding="utf-8"), file.parent, seen)
+        own = _with_included(str(file), _read(file), file.parent, seen)
         behind = text.count("\n", 0, match.start()) + 2
         return f"{line_directive(1, str(file))}\n{own}\n{line_directive(behind, name)}"
 

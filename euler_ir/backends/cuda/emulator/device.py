@@ -25,11 +25,15 @@ from euler_ir.backends.cuda.gemm.api import Api
 from euler_ir.backends.cuda.gemm.cublaslt import CublasLt, workspace_bytes
 from euler_ir.backends.cuda.limits import limits_of
 from euler_ir.errors import ExecutionError
+from euler_ir.pages import available_memory
+
+_MOST_MEMORY = 64 << 30
 
 
 class EmulatedDevice(Device):
     """``order`` is that of a block's threads, ``seed`` draws that of streams, and no more than ``memory_bytes`` can be
-    allocated. For ``contract`` and ``sanitize`` see `build`. An error of work in a queue ends all work in all queues.
+    allocated, by default what the machine has free. For ``contract`` and ``sanitize`` see `build`. An error of work in
+    a queue ends all work in all queues.
     """
 
     is_emulated = True
@@ -38,7 +42,7 @@ class EmulatedDevice(Device):
         self,
         name: str = "cuda-emulator",
         architecture: str = "sm_90",
-        memory_bytes: int = 64 << 30,
+        memory_bytes: int | None = None,
         order: str | int = "ascending",
         seed: int = 0,
         contract: bool = True,
@@ -49,7 +53,8 @@ class EmulatedDevice(Device):
         self.most_shared_bytes = limits_of(architecture).shared_of_block
         self.order = order
         self._options = {"contract": contract, "sanitize": sanitize}
-        self._memory_bytes = memory_bytes
+        # More is a promise that the system keeps by killing who touches it.
+        self._memory_bytes = memory_bytes or min(available_memory() or _MOST_MEMORY, _MOST_MEMORY)
         self._random = random.Random(seed)
         self._lock = threading.RLock()
         self._streams: list[_Stream] = []

@@ -10,7 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from euler_ir.backends.cuda.emulator import memory, toolchain
-from euler_ir.backends.cuda.emulator.arguments import Parameter, check_arguments, check_count, copies_of, packed
+from euler_ir.backends.cuda.emulator.arguments import (
+    Parameter,
+    check_arguments,
+    check_array,
+    check_count,
+    copies_of,
+    packed,
+)
 from euler_ir.backends.cuda.emulator.toolchain import runtime
 from euler_ir.backends.cuda.limits import MOST_BLOCKS, THREADS_OF_BLOCK, limits_of
 from euler_ir.errors import ExecutionError, did_you_mean
@@ -33,6 +40,8 @@ class _Kernel(ctypes.Structure):
         ("arguments", ctypes.c_int),
         ("sizes", ctypes.POINTER(ctypes.c_uint)),
         ("kinds", ctypes.c_char_p),
+        ("pointee_sizes", ctypes.POINTER(ctypes.c_uint)),
+        ("pointee_kinds", ctypes.c_char_p),
         ("shared_variable", ctypes.c_void_p),
         ("reports_accesses", ctypes.c_bool),
     ]
@@ -51,6 +60,7 @@ class _Launch(ctypes.Structure):
         ("order", ctypes.c_int),
         ("seed", ctypes.c_ulonglong),
         ("block_seconds", ctypes.c_double),
+        ("is_alone", ctypes.c_bool),
     ]
 
 
@@ -118,9 +128,9 @@ class Module:
         check_arguments(kernel, _parameters(entry), arguments)
         copies = copies_of(arguments)
         pointers = (ctypes.c_void_p * len(copies))(*(ctypes.addressof(copy) for copy in copies))
-        launch = _Launch(
-            ctypes.pointer(entry), pointers, grid, block, shared_bytes, limit, *_order(order), block_seconds
-        )
+        extents = (grid, block, shared_bytes, limit)
+        is_alone = len(self._kernels) == 1
+        launch = _Launch(ctypes.pointer(entry), pointers, *extents, *_order(order), block_seconds, is_alone)
         message = ctypes.create_string_buffer(4096)
         place = _FaultPlace()
         if not runtime().cuda_emulator_launch(
@@ -136,7 +146,7 @@ class Module:
 
         An array is copied to memory of its own before, and back after. None is a null pointer; a value of any other
         type is given as bytes. ``options`` are those of `launch`. Raises ExecutionError as `launch` does, and for a
-        number that the parameter's type cannot hold.
+        number that the parameter's type cannot hold or an array of other elements than a pointer's.
         """
         parameters = _parameters(self._entry(kernel))
         check_count(kernel, parameters, arguments)
@@ -145,6 +155,7 @@ class Module:
             values = []
             for number, (parameter, value) in enumerate(zip(parameters, arguments, strict=True)):
                 if isinstance(value, np.ndarray) and parameter.kind == "p":
+                    check_array(kernel, number, parameter, value)
                     addresses[number] = memory.from_array(value, f"argument {number}")
                     values.append(addresses[number].to_bytes(8, "little"))
                 else:
@@ -208,7 +219,11 @@ def _lines_by_place(text: str) -> dict[tuple[str, int], str]:
 
 
 def _parameters(entry: _Kernel) -> list[Parameter]:
-    return [Parameter(entry.sizes[number], entry.kinds.decode()[number]) for number in range(entry.arguments)]
+    kinds, pointees = entry.kinds.decode(), entry.pointee_kinds.decode()
+    return [
+        Parameter(entry.sizes[place], kinds[place], Parameter(entry.pointee_sizes[place], pointees[place]))
+        for place in range(entry.arguments)
+    ]
 
 
 def _extent(kernel: str, what: str, extent: Extent, most: tuple[int, ...]) -> ctypes.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import platform
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from euler_ir import cache
@@ -70,7 +72,7 @@ def _headers(sources: list[Path]) -> list[Path]:
 
 
 def _compile(name: str, sources: list[Path] | str, options: tuple[str, ...]) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="euler_ir_") as folder:
+    with _temporary(tempfile.TemporaryDirectory) as folder:
         target = Path(folder, "library.so")
         files = ["-"] if isinstance(sources, str) else [str(path) for path in sources]
         command = [compiler(), *_OPTIONS, *processor_options(), f"-I{INCLUDE}", *options, "-x", "c++", *files]
@@ -81,9 +83,22 @@ def _compile(name: str, sources: list[Path] | str, options: tuple[str, ...]) -> 
         return target.read_bytes()
 
 
+@contextlib.contextmanager
+def _temporary(kind: Callable) -> Iterator:
+    """A file or folder of that ``kind`` of `tempfile`. Raises LoweringError where it cannot be written or used."""
+    try:
+        with kind(prefix="euler_ir_") as made:
+            yield made
+    except OSError as error:
+        raise LoweringError(
+            f"the emulator cannot use a file in {tempfile.gettempdir()}: {error.strerror or error}",
+            hint="set TMPDIR to a folder with room, whose files may be run",
+        ) from None
+
+
 def load(content: bytes, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
     """The library whose bytes are ``content``, in this process."""
-    with tempfile.NamedTemporaryFile(prefix="euler_ir_", suffix=".so") as file:
+    with _temporary(tempfile.NamedTemporaryFile) as file:
         file.write(content)
         file.flush()
         return ctypes.CDLL(file.name, mode)
@@ -97,7 +112,7 @@ def source_lines(library: bytes, offset: int) -> list[tuple[str, int]]:
     tool = shutil.which("addr2line")
     if tool is None:
         return []
-    with tempfile.NamedTemporaryFile(prefix="euler_ir_", suffix=".so") as file:
+    with _temporary(tempfile.NamedTemporaryFile) as file:
         file.write(library)
         file.flush()
         run = subprocess.run([tool, "-i", "-e", file.name, hex(offset)], capture_output=True, text=True)

@@ -15,6 +15,20 @@ constexpr char kind_of() {
     return std::is_signed_v<T> ? 'i' : 'u';
 }
 
+// What a pointer points to: 'o' where that says nothing about the array behind it, as of void, a character or a struct.
+template <typename T>
+constexpr char pointee_kind() {
+    using Pointee = std::remove_cv_t<std::remove_pointer_t<T>>;
+    if constexpr (!std::is_pointer_v<T> || std::is_void_v<Pointee> || std::is_function_v<Pointee>) return 'o';
+    else return sizeof(Pointee) == 1 ? 'o' : kind_of<Pointee>();
+}
+
+template <typename T>
+constexpr unsigned pointee_size() {
+    if constexpr (pointee_kind<T>() == 'o') return 0;
+    else return sizeof(std::remove_pointer_t<T>);
+}
+
 template <int... numbers>
 struct Numbers {};
 
@@ -23,6 +37,8 @@ struct Signature {
     static constexpr int count = sizeof...(Arguments);
     static constexpr unsigned sizes[] = {sizeof(Arguments)..., 0};
     static constexpr char kinds[] = {kind_of<Arguments>()..., 0};
+    static constexpr unsigned pointee_sizes[] = {pointee_size<Arguments>()..., 0};
+    static constexpr char pointee_kinds[] = {pointee_kind<Arguments>()..., 0};
 
     // The arguments are the launcher's, and no access of the kernel.
     template <void (*kernel)(Arguments...), int... number>
@@ -48,12 +64,12 @@ Signature<Arguments...> signature_of(void (*)(Arguments...));
 #endif
 
 // A table of kernels, which ends with {}.
-#define EMULATED_KERNELS                                                   \
-    namespace {                                                            \
-    __shared__ char any_shared_variable;                                   \
-    void* shared_variable() { return &any_shared_variable; }               \
-    constexpr bool reports_accesses = EMULATOR_REPORTS_ACCESSES;           \
-    }                                                                      \
+#define EMULATED_KERNELS                                                                                    \
+    namespace {                                                                                             \
+    alignas(cuda_emulator::SHARED_UNIT) __shared__ char any_shared_variable[cuda_emulator::SHARED_UNIT];     \
+    void* shared_variable() { return any_shared_variable; }                                                 \
+    constexpr bool reports_accesses = EMULATOR_REPORTS_ACCESSES;                                            \
+    }                                                                                                       \
     extern "C" __attribute__((visibility("default"))) const cuda_emulator::Kernel cuda_emulator_kernels[]
 
 #define EMULATED_KERNEL(name, ...)                                                                          \
@@ -61,5 +77,8 @@ Signature<Arguments...> signature_of(void (*)(Arguments...));
         name, decltype(cuda_emulator::signature_of(__VA_ARGS__))::template call<__VA_ARGS__>,                \
             decltype(cuda_emulator::signature_of(__VA_ARGS__))::count,                                      \
             decltype(cuda_emulator::signature_of(__VA_ARGS__))::sizes,                                      \
-            decltype(cuda_emulator::signature_of(__VA_ARGS__))::kinds, shared_variable, reports_accesses \
+            decltype(cuda_emulator::signature_of(__VA_ARGS__))::kinds,                                      \
+            decltype(cuda_emulator::signature_of(__VA_ARGS__))::pointee_sizes,                              \
+            decltype(cuda_emulator::signature_of(__VA_ARGS__))::pointee_kinds, shared_variable,             \
+            reports_accesses                                                                                \
     }

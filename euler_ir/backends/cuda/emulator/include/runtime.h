@@ -85,6 +85,8 @@ void execute_multiply_add_f16(Request* const* lanes, unsigned mask);
 
 // -- shared memory ---------------------------------------------------------------------------------------------------
 
+constexpr size_t SHARED_UNIT = 64;  // what a unit's variables take is counted in so many bytes, which divide all limits
+
 // Where the launch's dynamic shared memory begins. Its end, rounded up to 16 bytes, lies before a page that faults.
 extern unsigned char* dynamic_shared;
 
@@ -116,6 +118,8 @@ struct Kernel {
     int arguments;
     const unsigned* sizes;
     const char* kinds;  // 'p': a pointer, 'i' or 'u': an integer with or without sign, 'f': a float, 'o': another type
+    const unsigned* pointee_sizes;
+    const char* pointee_kinds;  // of what pointers point to
     void* (*shared_variable)();  // one of the variables that the unit declares as __shared__
     bool reports_accesses;       // its loads and stores call the runtime
 };

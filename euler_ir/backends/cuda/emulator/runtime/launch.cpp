@@ -86,6 +86,7 @@ struct Launch {
     int order;
     unsigned long long seed;
     double block_seconds;
+    bool is_alone;  // the kernel is the only one of its unit
 };
 
 // Where a fault is, so far as it is known: the line, or the instruction's place in the library that begins at
@@ -105,7 +106,7 @@ extern "C" bool cuda_emulator_launch(const Launch* launch, char* message, size_t
     gridDim = {launch->blocks[0], launch->blocks[1], launch->blocks[2]};
     blockDim = {launch->threads[0], launch->threads[1], launch->threads[2]};
     seed_order(launch->seed);
-    prepare_shared_memory(launch->shared_bytes, launch->shared_limit, kernel);
+    prepare_shared_memory(launch->shared_bytes, launch->shared_limit, kernel, launch->is_alone);
     prepare_accesses(kernel);
     {
         CaughtSignals signals(launch->block_seconds);

@@ -32,7 +32,7 @@ struct Array {
 size_t dynamic_bytes, limit;
 Piece variables;            // that the unit of the kernel declares as __shared__
 std::vector<Array> arrays;  // that this block has entered; the first one is the dynamic one
-size_t array_bytes;
+size_t variable_bytes, array_bytes;
 
 unsigned char* memory_before_guard() {
     static unsigned char* const memory = [] {
@@ -97,13 +97,29 @@ const Array* array_at(const void* address) {
     return nullptr;
 }
 
+// Why a block cannot have what it declares; empty if it can.
+std::string excess() {
+    size_t declared = variable_bytes + array_bytes;
+    if (declared > MOST_STATIC_BYTES) {
+        return "it declares " + std::to_string(declared) + " bytes of shared memory; " +
+               std::to_string(MOST_STATIC_BYTES) + " is the most that is not dynamic";
+    }
+    if (declared + dynamic_bytes <= limit) return "";
+    return "it takes " + std::to_string(declared + dynamic_bytes) + " bytes of shared memory, " +
+           std::to_string(dynamic_bytes) + " of them dynamic; a block has " + std::to_string(limit);
+}
+
 }  // namespace
 
-void prepare_shared_memory(size_t bytes, size_t most, const Kernel& kernel) {
+void prepare_shared_memory(size_t bytes, size_t most, const Kernel& kernel, bool is_alone) {
     dynamic_bytes = bytes;
     limit = most;
     dynamic_shared = memory_before_guard() + MOST_BYTES - rounded_up(bytes);
     variables = find_variables(kernel);
+    // One of the variables is the table's own.
+    variable_bytes = is_alone ? (variables.bytes + SHARED_UNIT - 1) / SHARED_UNIT * SHARED_UNIT - SHARED_UNIT : 0;
+    array_bytes = 0;
+    if (std::string reason = excess(); !reason.empty()) record_fault_of_launch("%s", reason.c_str());
 }
 
 void poison_shared_memory() {
@@ -125,14 +141,7 @@ void enter_shared_array(void* whole, size_t whole_bytes, void* elements, size_t 
                       "the shared array '" + std::string(name) + "'"});
     poison(arrays.back().whole);
     array_bytes += bytes;
-    if (array_bytes > MOST_STATIC_BYTES) {
-        fail(0, "it declares %zu bytes of shared memory; %zu is the most that is not dynamic", array_bytes,
-             MOST_STATIC_BYTES);
-    }
-    if (array_bytes + dynamic_bytes > limit) {
-        fail(0, "it takes %zu bytes of shared memory, %zu of them dynamic; a block has %zu",
-             array_bytes + dynamic_bytes, dynamic_bytes, limit);
-    }
+    if (std::string reason = excess(); !reason.empty()) fail(0, "%s", reason.c_str());
 }
 
 std::string describe_shared_address(const void* address) {

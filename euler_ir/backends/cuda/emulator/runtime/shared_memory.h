@@ -9,8 +9,9 @@
 
 namespace cuda_emulator {
 
-// Makes dynamic shared memory of so many bytes, and finds the unit's variables that are __shared__.
-void prepare_shared_memory(size_t dynamic_bytes, size_t limit, const Kernel& kernel);
+// Makes dynamic shared memory of so many bytes, and finds the unit's variables that are __shared__. Records a fault
+// where they are too large, if the kernel `is_alone` in its unit: else nobody knows whose they are.
+void prepare_shared_memory(size_t dynamic_bytes, size_t limit, const Kernel& kernel, bool is_alone);
 
 void poison_shared_memory();   // before a block
 void check_shared_memory();    // after it: records a fault where bytes around an array were changed
