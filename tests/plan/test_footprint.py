@@ -79,7 +79,7 @@ def test_owners_fill_the_arena_at_its_peak():
 
 
 def test_memory_that_is_not_there_is_refused_before_the_run(monkeypatch):
-    monkeypatch.setattr(pages, "_available_memory", lambda: 4096)
+    monkeypatch.setattr(pages, "available_memory", lambda: 4096)
     with pytest.raises(ei.LoweringError) as caught:
         ei.compile(step_graph())
     text = str(caught.value)
