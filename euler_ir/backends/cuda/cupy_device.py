@@ -190,8 +190,8 @@ class _Stream(Stream):
         self._device.do(self._stream.wait_event, event.event)
 
     def capture(self, enqueue: Callable[[], None]) -> Graph:
-        # Other threads may allocate meanwhile, as those of other libraries do.
-        self._device.do(self._stream.begin_capture, cuda.streamCaptureModeThreadLocal)
+        # In stricter modes it would end when another thread allocates, or Python's collector lets go of pinned memory.
+        self._device.do(self._stream.begin_capture, cuda.streamCaptureModeRelaxed)
         try:
             enqueue()
         except BaseException:
