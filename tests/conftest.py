@@ -83,10 +83,18 @@ def pytest_runtest_call(item):
 
 @pytest.fixture
 def cpp_compiler():
-    """For tests that would take the want of one for what they look for."""
+    """For tests that would take the want of g++ for what they look for."""
     from euler_ir.backends.cuda.emulator import toolchain
 
     toolchain.compiler()
+
+
+@pytest.fixture
+def gpu_compiler():
+    """For tests that would take the want of NVRTC or nvdisasm for what they look for."""
+    from euler_ir.backends.cuda import nvrtc, sass
+
+    sass.disassemble(nvrtc.compile_cuda('extern "C" __global__ void nothing() {}', "sm_80").cubin)
 
 
 ON_A_GPU = (

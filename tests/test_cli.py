@@ -85,7 +85,9 @@ MARKS = {
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_stage_of_the_first_model(stage, capsys):
+def test_every_stage_of_the_first_model(stage, capsys, request):
+    if stage in ("ptx", "sass"):
+        request.getfixturevalue("gpu_compiler")
     assert main(["dump", MLP, "--stage", stage]) == 0
     text = capsys.readouterr().out
     for mark in MARKS[stage]:

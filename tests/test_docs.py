@@ -49,12 +49,18 @@ def with_transcripts():
     return [page for page in PAGES if any(block.not_run is None for block in transcripts(page.read_text()))]
 
 
+def need_compilers(commands, request):
+    """Skip the test if one of ``commands`` compiles CUDA with what is not installed."""
+    for compiler, called in {"cpp_compiler": "emulator", "gpu_compiler": r"\b(resources|ptx|sass)\b"}.items():
+        if any(re.search(called, command.text) for command in commands):
+            request.getfixturevalue(compiler)
+
+
 @pytest.mark.parametrize("page", with_transcripts(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_transcripts_are_what_is_printed(page, session_of_a_page, request):
     text = page.read_text()
     commands = [command for block in transcripts(text) if block.not_run is None for command in block.commands]
-    if any("emulator" in command.text for command in commands):
-        request.getfixturevalue("cpp_compiler")
+    need_compilers(commands, request)
     now = rewritten(text, session_of_a_page)
     if request.config.option.update_docs:
         page.write_text(now)
@@ -83,8 +89,9 @@ def first_call(name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_answers_as_json(name, session):
+def test_every_command_answers_as_json(name, session, request):
     *before, call = first_call(name)
+    need_compilers([call], request)
     for command in before:
         session.run(command)
     text = "\n".join(session.run(Command(f"{call.text} --json", ())))

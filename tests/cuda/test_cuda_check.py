@@ -25,6 +25,7 @@ def test_the_models_are_of_both_kinds_and_steps():
         assert any(what in name for name in ZOO)
 
 
+@pytest.mark.usefixtures("gpu_compiler")
 def test_a_model_and_random_graphs_are_compiled():
     found = kernels.check_models({"mlp": ZOO["mlp"]}, ("sm_80",)) + kernels.check_random_graphs(2, ("sm_80",))
     assert [each["model"] for each in found] == ["mlp", "2 random graphs"]
@@ -41,6 +42,7 @@ def test_what_does_not_compile_is_wrong(monkeypatch):
     assert found["wrong"] == ["mlp, sm_90: NVRTC refuses it"]
 
 
+@pytest.mark.usefixtures("gpu_compiler")
 def test_attention_that_spills_is_wrong_and_a_kernel_too_large(monkeypatch):
     resources = kernels.resources
 
@@ -159,6 +161,7 @@ def test_arguments_that_make_no_sense(arguments, message, capsys):
 
 
 @pytest.mark.parametrize(("name", "architecture"), [("nano train bf16", "sm_90"), ("nano decode", "sm_80")])
+@pytest.mark.usefixtures("gpu_compiler")
 def test_models_compile_within_the_limits(name, architecture):
     (found,) = kernels.check_models({name: ZOO[name]}, (architecture,))
     assert found["wrong"] == []

@@ -83,6 +83,7 @@ def test_a_kernel_that_no_block_can_run_is_said(found):
     assert "huge cannot be launched on sm_80" in excess
 
 
+@pytest.mark.usefixtures("gpu_compiler")
 def test_the_command_prints_a_line_a_kernel(capsys):
     assert main(["resources", MLP, "--arch", "sm_86"]) == 0
     first, headings, *lines = capsys.readouterr().out.splitlines()
@@ -106,6 +107,7 @@ def product_graph():
 
 
 @pytest.mark.parametrize("command", [["resources", MLP], ["dump", MLP, "--stage", "sass"]], ids=lambda words: words[0])
+@pytest.mark.usefixtures("gpu_compiler")
 def test_an_unknown_gpu_is_one_line(command, capsys):
     assert main([*command, "--arch", "sm_42"]) == 2
     message = capsys.readouterr().err
@@ -116,6 +118,7 @@ def test_an_unknown_gpu_is_one_line(command, capsys):
     ("stage", "missing", "hint"),
     [("ptx", "NVRTC", "pip install nvidia-cuda-nvrtc-cu12"), ("sass", "nvdisasm", "pip install nvidia-cuda-nvdisasm")],
 )
+@pytest.mark.usefixtures("gpu_compiler")
 def test_a_missing_tool_is_said_with_the_command_that_installs_it(stage, missing, hint, capsys, monkeypatch):
     def absent(*arguments):
         raise LoweringError(f"there is no {missing}", hint=hint)
