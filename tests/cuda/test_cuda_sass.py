@@ -46,6 +46,7 @@ def test_predicates_and_uniform_registers_are_no_part_of_a_name():
     assert sass.opcodes(lines) == Counter({"LDC": 1, "LDG.E.128": 1, "UIADD3": 1, "EXIT": 1})
 
 
+@pytest.mark.usefixtures("gpu_compiler")
 def test_what_is_no_cubin_is_refused():
     with pytest.raises(LoweringError, match="nvdisasm cannot read the cubin"):
         sass.disassemble(b"no machine code")
