@@ -6,6 +6,8 @@ import ml_dtypes
 import numpy as np
 
 from euler_ir.dtypes import DTYPES, bf16, bool_, f16, f32, f64
+from euler_ir.index import Axis, Index
+from euler_ir.loops.kernel import Buffer, Compute, Load, Nest, Store
 from euler_ir.ops import OPS
 
 FLOATS = [f16, bf16, f32, f64]
@@ -48,9 +50,30 @@ def values_of(dtype):
     return np.array(values + ([-1, -2, -3, -7, -100] if info.min else [128, 255]), dtype.numpy)
 
 
+def cast_values(source):
+    """What goes wrong in casts: also the edges of each integer type, and of f16."""
+    if not source.is_float:
+        return values_of(source)
+    edges = [127.5, 128, 255.5, 256, -0.5, -1, -128.5, -129, 2.0**31, -(2.0**31), 2.0**63, -(2.0**63), 1e18]
+    # Halfway between two f16 but for a little: rounding twice would go wrong.
+    edges += [1 + 2.0**-11 + 2.0**-40, 2049.0000001, 65519.999, 65520, 2.0**-25 * 1.0000001, 3 * 2.0**-26]
+    with np.errstate(all="ignore"):
+        return np.concatenate([values_of(source), np.array(edges).astype(source.numpy)])
+
+
 def pairs_of(dtype):
     left, right = zip(*itertools.product(values_of(dtype), repeat=2))
     return np.array(left, dtype.numpy), np.array(right, dtype.numpy)
+
+
+def elementwise(operation, dtype, size, dtypes, vector=True):
+    """A nest: ``operation``, of the result ``dtype``, on arrays of ``size`` elements of the given ``dtypes``."""
+    v = Axis("v", size)
+    buffers = [Buffer(f"a{number}", kind, size, "input") for number, kind in enumerate(dtypes)]
+    loads = [Load(f"x{number}", kind, f"a{number}", Index.of(v)) for number, kind in enumerate(dtypes)]
+    compute = Compute("r", dtype, operation, tuple(load.result for load in loads))
+    body = (*loads, compute, Store("y", Index.of(v), "r"))
+    return Nest((*buffers, Buffer("y", dtype, size, "output")), (v,), body, vector)
 
 
 def ordinals(array):
