@@ -56,6 +56,7 @@ def test_who_cannot_use_a_gpu_is_told_why_and_what_to_do(answers, number, parts)
 
 
 def test_a_compiler_newer_than_the_driver_is_refused(monkeypatch):
+    monkeypatch.setattr(nvrtc, "version", lambda: (12, 9))
     open_device._expect_gpu(bindings(), 1)
     monkeypatch.setattr(nvrtc, "version", lambda: (13, 0))
     with pytest.raises(LoweringError, match="NVRTC is of CUDA 13.0, and the NVIDIA driver knows 12.4 at most"):
