@@ -125,7 +125,7 @@ def kernel_text(program: Program, wanted: str, emit: str, architecture: str = AR
 
 
 def read_substitutes(arguments: Sequence[str]) -> dict[str, Kernel | str]:
-    """What each ``K=FILE`` says, by K: the kernel of a file of Loop IR, or LLVM IR as text.
+    """What each ``K=FILE`` says, by K: the kernel of a file of Loop IR, or LLVM IR or CUDA C++ as text.
 
     Raises UserGraphError for what is not of that form, ParseError for wrong Loop IR.
     """
@@ -137,7 +137,7 @@ def read_substitutes(arguments: Sequence[str]) -> dict[str, Kernel | str]:
         if name in kernels:
             raise UserGraphError(f"kernel {name!r} is given twice")
         text = text_of(file)
-        kernels[name] = text if file.endswith(".ll") else parse_kernel(text, file)
+        kernels[name] = text if file.endswith((".ll", ".cu")) else parse_kernel(text, file)
     return kernels
 
 

@@ -16,6 +16,7 @@ from euler_ir.backends.cuda.calls import Number
 from euler_ir.backends.cuda.emulator import device as emulated
 from euler_ir.backends.cuda.emulator.device import EmulatedDevice
 from euler_ir.backends.cuda.runtime import Runtime
+from euler_ir.inspect.kernel import read_substitutes
 from models.gpt2 import GPT2Config
 from models.language_model import train_graph
 
@@ -260,13 +261,14 @@ def test_a_number_must_fit_its_kind(summing):
 # -- other code --------------------------------------------------------------------------------------------------------
 
 
-def test_a_kernel_may_be_replaced(summing, device):
+def test_a_kernel_may_be_replaced(summing, device, tmp_path):
     run, state = on_device(summing, device), ei.initial_state(summing)
     (kernel, *_) = (launch.kernel for launch in run.program.calls.launches())
     text = f"""extern "C" __global__ void {kernel}(const float*, const float*, float* result) {{
         if (threadIdx.x < 4) result[threadIdx.x] = 42;
     }}"""
-    changed = run.with_kernels({"0": text})
+    (tmp_path / "sum.cu").write_text(text)
+    changed = run.with_kernels(read_substitutes([f"0={tmp_path / 'sum.cu'}"]))
     changed(state, x=inputs(1))
     np.testing.assert_array_equal(state["total"], np.full(4, 42))
     with pytest.raises(ei.LoweringError, match=f"no kernel '{kernel}'"):
