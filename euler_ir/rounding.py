@@ -152,7 +152,8 @@ def reach(value: Value, array: np.ndarray, operands: list[np.ndarray], again: bo
     half = value.dtype.is_half
     roundoff = float(ml_dtypes.finfo(np.float32 if half else value.dtype.numpy).eps) / 2
     last = np.abs(array.astype(np.float64)) * float(ml_dtypes.finfo(value.dtype.numpy).eps) if half else 0
-    return bound * roundoff + last
+    least = float(ml_dtypes.finfo(value.dtype.numpy).smallest_subnormal)
+    return np.where(bound > 0, np.maximum(bound * roundoff + last, least), last)
 
 
 def random_signs(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:

@@ -114,8 +114,8 @@ FAULTS = (
         "splits-without-the-identity",
         "A product or maximum that is cut into pieces is padded with zeros.",
         "passes.legalize",
-        '{"sum": 0, "prod": 1, "max": x.dtype.lowest, "min": x.dtype.highest}[op.name]',
-        "0",
+        "neutral = neutral_element(op.name, x.dtype)",
+        "neutral = 0",
         ("tests/passes/test_legalize.py::test_reductions_with_little_parallel_work_are_cut_in_two[max-shape0-None]",),
     ),
     Fault(

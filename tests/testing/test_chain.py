@@ -143,6 +143,17 @@ def test_a_product_that_overflows_may_be_fused_with_a_sum_that_is_infinite(dtype
     assert agreement.fault(({"y": np.array([[np.inf, 5]], dtype)}, {})) is not None
 
 
+def test_below_the_least_normal_number_rounding_is_by_steps_of_the_least():
+    """A third of the least number is 0, or the least where another way of computing it rounds up."""
+    least = np.finfo(np.float32).smallest_subnormal
+    leaves = {"x": np.array([[least]]), "w": np.array([[1 / 3]], np.float32)}
+    with ei.Graph("g") as graph:
+        ei.output(y=ei.matmul(*(ei.input(name, array.shape) for name, array in leaves.items())))
+    agreement = Agreement(graph, leaves)
+    assert all(agreement.fault(({"y": np.array([[y]], np.float32)}, {})) is None for y in (0, least))
+    assert agreement.fault(({"y": np.array([[10 * least]], np.float32)}, {})) is not None
+
+
 def test_attention_may_pass_over_what_a_query_must_not_see_and_nothing_else_may():
     """The first query sees one key, whose value is infinite; numpy multiplies the other, -inf, by 0."""
     leaves = {name: np.ones((2, 1), np.float32) for name in "qk"}
