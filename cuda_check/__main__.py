@@ -13,13 +13,13 @@ import time
 from rich.console import Console
 
 from benchmarks.arguments import count
-from cuda_check import accuracy, faults, kernels
+from cuda_check import accuracy, faults, kernels, roofline
 from cuda_check.tables import tables
 from cuda_check.zoo import ZOO
 from euler_ir.backends.cuda.limits import limits_of
 from euler_ir.errors import EulerError
 
-PARTS = ("kernels", "operators", "models", "faults")
+PARTS = ("kernels", "roofline", "operators", "models", "faults")
 
 
 def main(arguments=None):
@@ -59,6 +59,8 @@ def _check(part, options):
         case "kernels":
             of_models = kernels.check_models(options.models, options.arch)
             return of_models + kernels.check_random_graphs(options.random, options.arch)
+        case "roofline":
+            return roofline.check_models(options.models)
         case "operators":
             return [each.record() for each in accuracy.check_operators()]
         case "models":
@@ -69,7 +71,7 @@ def _check(part, options):
 
 def wrong_of(record):
     """All that is wrong in a record of parts, in words."""
-    said = [each["wrong"] for found in record.values() for each in found]
+    said = [each.get("wrong") for found in record.values() for each in found]
     return [text for each in said if each for text in ([each] if isinstance(each, str) else each)]
 
 

@@ -2,6 +2,7 @@
 
 from benchmarks.report import Table
 from cuda_check.kernels import ATTENTION
+from cuda_check.roofline import LAUNCH_SECONDS
 
 WORST = 12
 """Kernels that are listed of those that move most beside the least possible."""
@@ -11,6 +12,7 @@ def tables(record):
     """The tables of all parts of ``record`` that were run."""
     makers = {
         "kernels": lambda found: [_models(found), _attention(found), _traffic(found)],
+        "roofline": lambda found: [_roofline(each) for each in found],
         "operators": lambda found: [_accuracy("Operators in the emulator", found)],
         "models": lambda found: [_accuracy("Gradients of whole models in the emulator", found)],
         "faults": lambda found: [_faults(found)],
@@ -97,6 +99,36 @@ def _traffic(found):
     )
     columns = ("kernel", "model", "launches", "MB moved", "least", "of least")
     return Table("Kernels that move most beyond the least possible", columns, rows)
+
+
+def _roofline(found):
+    total = sum(roof["seconds"] for roof in found["roofs"])
+    calls = sum(roof["calls"] for roof in found["roofs"])
+    rows = [_roof_row(roof, total) for roof in found["roofs"][:WORST]]
+    others = found["roofs"][WORST:]
+    for name, some in ((f"{len(others)} others", others), ("all", found["roofs"])):
+        if some:
+            sums = {key: sum(roof[key] for roof in some) for key in ("calls", "moved", "least", "flops", "seconds")}
+            rows.append(_roof_row({"name": name, "by_memory": None, **sums}, total))
+    columns = ("steps", "calls", "GB, each pass", "GB, least", "TFLOP", "least ms", "of all", "bound by")
+    note = (
+        "Nothing is measured: the least time of each step by an H100's bandwidth and peak. "
+        f"{calls} calls add about {1e3 * calls * LAUNCH_SECONDS:.1f} ms between them."
+    )
+    return Table(f"{found['model']}: least time on an H100, on paper", columns, tuple(rows), note)
+
+
+def _roof_row(roof, total):
+    return (
+        roof["name"],
+        str(roof["calls"]),
+        f"{roof['moved'] / 1e9:.2f}",
+        f"{roof['least'] / 1e9:.2f}",
+        f"{roof['flops'] / 1e12:.2f}",
+        f"{1e3 * roof['seconds']:.2f}",
+        f"{100 * roof['seconds'] / total:.0f} %",
+        {True: "memory", False: "arithmetic", None: ""}[roof["by_memory"]],
+    )
 
 
 def _accuracy(title, found):

@@ -196,12 +196,19 @@ class _Fusion(Grouping):
     def _completes_product(self, group: Group, reduction: Op) -> bool:
         """Whether ``group`` alone reads the result of a product, and what ``reduction`` reads of it is stored anyway.
 
-        Such a group can run inside of the product, part by part; with a reduction in it, it could not.
+        Such a group can run inside of the product, part by part; with a reduction in it, it could not. But products of
+        half types are calls of a library, which stores nothing of another type.
         """
         read = [base for base in self.bases(reduction) if self.home.get(base) is group]
+        products = {base.dtype for op in group.ops for base in self.bases(op) if self._is_product(base)}
+        if any(dtype.is_half for dtype in products) and not any(base.dtype in products for base in read):
+            return False
         if any(len(self.uses[base]) == 1 and base not in self.results for base in read):
             return False
         return self.is_epilogue(group)
+
+    def _is_product(self, value: Value) -> bool:
+        return value in self.home and self.home[value].kind == "matmul"
 
     def _place_alone(self, op: Op, kind: str, frame: Shape) -> None:
         self._keep_apart(op, Refusal("runs-alone", (op.name,)))

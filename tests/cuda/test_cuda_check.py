@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import euler_ir as ei
 from cuda_check import __main__ as check
-from cuda_check import accuracy, faults, kernels
+from cuda_check import accuracy, faults, kernels, roofline
 from cuda_check.tables import tables
 from cuda_check.zoo import ZOO
 from euler_ir.errors import LoweringError
@@ -31,6 +32,28 @@ def test_a_model_and_random_graphs_are_compiled():
     assert [each["model"] for each in found] == ["mlp", "2 random graphs"]
     assert found[0]["launches"] > len(found[0]["kernels"]) >= 4 and not found[0]["wrong"] + found[1]["wrong"]
     assert all(each["registers"] > 0 for each in found[0]["kernels"])
+
+
+def test_the_least_time_of_a_product_is_that_of_its_bytes_or_of_its_operations():
+    def roof_of(rows):
+        with ei.Graph("product") as graph:
+            ei.output(y=ei.input("x", (rows, 1024), ei.bf16) @ ei.input("w", (1024, 1024), ei.bf16))
+        (roof,) = roofline.roofs(roofline.lower_for_cuda(graph).plan)
+        return roof
+
+    small, large = roof_of(8), roof_of(8192)
+    assert small.by_memory and small.least == 2 * (2 * 8 * 1024 + 1024**2)
+    assert small.seconds == pytest.approx(small.least / 3.35e12)
+    assert not large.by_memory and large.flops == 2 * 8192 * 1024**2
+    assert large.seconds == pytest.approx(large.flops / 989.5e12)
+
+
+def test_all_calls_of_a_step_are_in_the_table_of_least_times():
+    (found,) = roofline.check_models({"mlp": ZOO["mlp"]})
+    (compiled,) = kernels.check_models({"mlp": ZOO["mlp"]}, ("sm_90",))
+    assert sum(roof["calls"] for roof in found["roofs"]) == compiled["launches"]
+    (table,) = tables({"roofline": [found]})
+    assert table.rows[-1][:2] == ("all", str(compiled["launches"]))
 
 
 def test_what_does_not_compile_is_wrong(monkeypatch):

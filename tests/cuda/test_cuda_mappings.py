@@ -101,7 +101,7 @@ def test_blocks_that_share_a_column_store_its_elements():
 
 @pytest.mark.parametrize("shares, launches", [({}, 2), ({1: 0}, 1)])
 def test_what_stands_before_a_loop_that_stores_over_it_is_read_once(shares, launches):
-    """Where a result takes the memory of ``x`` another block may have stored it, and the second stage reads it again."""
+    """Where a result takes the memory of ``x``, another block may have stored it before the second stage reads it."""
     run = stored_of(300, 40, "%s: f32 = load %x[k]", shares)
     assert len(kernel_calls(step_of([run])).calls) == launches
     x = run.arrays[0].reshape(300, 40)

@@ -77,6 +77,18 @@ def test_a_long_sum_stays_one_product_which_the_library_splits():
         assert bool(step.batch) == is_split, passes
 
 
+@pytest.mark.parametrize("dtype, kernels", [(bf16, 1), (f32, 2)], ids=str)
+def test_a_sum_with_what_a_library_gives_is_made_in_the_norm_that_reads_it(dtype, kernels):
+    """A residual stream of f32: no library adds to it, so that nothing is won by keeping the sum beside the product."""
+    with ei.Graph("block") as graph:
+        x, h, w = ei.input("x", (32, 64)), ei.input("h", (32, 16), dtype), ei.input("w", (16, 64), dtype)
+        y, scale = x + (h @ w).cast(f32), ei.input("scale", (64,))
+        ei.output(y=y, norm=ei.layer_norm(y, scale, scale))
+    steps = list(lower(graph, passes="cuda").plan.steps())
+    after = [step.epilogue for step in steps if isinstance(step, MatmulStep)]
+    assert len(steps) - 1 + sum(epilogue is not None for epilogue in after) == kernels
+
+
 def with_prologues():
     with ei.Graph("prologues") as graph:
         x, w = ei.input("x", (32, 16)), ei.input("w", (16, 64), bf16)
