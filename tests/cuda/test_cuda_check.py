@@ -171,7 +171,7 @@ def test_the_exit_code_says_whether_anything_is_wrong(wrong, code, monkeypatch, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--only", "kernels,speed"], "there is no part 'speed': choose of kernels, operators, models, faults"),
+        (["--only", "kernels,speed"], "there is no part 'speed': choose of kernels, roofline, operators, models"),
         (["--models", "gpt-5"], "there is no model 'gpt-5'"),
         (["--arch", "sm_42"], "the limits of 'sm_42' are not known"),
         (["--random", "0"], "must be at least 1, not 0"),
