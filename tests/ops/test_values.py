@@ -42,6 +42,7 @@ def test_every_function_has_a_case():
         "update",
         "gradient",
         "compile",
+        "pipeline_of",
         "read_values",
         "replace_values",
         "initial_state",
