@@ -349,4 +349,5 @@ def test_every_kernel_compiles_within_the_limits(architecture, width, dtype):
             resources = nvrtc.compile_cuda(launch.source.text, architecture, launch.kernel).resources[launch.kernel]
             assert resources.spill_stores == resources.spill_loads == resources.stack == 0, (launch.kernel, resources)
             assert resources.shared <= DEFAULT_SHARED and launch.shared_bytes == 0
-            assert resident_blocks(architecture, launch.threads, resources.registers, resources.shared) >= 2
+            resident = resident_blocks(architecture, launch.threads, resources.registers, resources.shared)
+            assert resident >= (1 if architecture == "sm_75" else 2)  # which has 64 KiB of shared memory
