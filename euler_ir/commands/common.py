@@ -67,10 +67,21 @@ def add_architecture(parser: argparse.ArgumentParser) -> None:
 
 def add_backend(parser: argparse.ArgumentParser, what: str, default: str = "cpu", others: Sequence[str] = ()) -> None:
     """The backend of a program: one of the compiler's, or of ``others``."""
-    from euler_ir.compiler import BACKENDS  # most commands need no compiler
+    from euler_ir.compiler import BACKENDS, pipeline_of  # most commands need no compiler
 
-    choices = tuple(dict.fromkeys((default, *BACKENDS, *others)))
-    parser.add_argument("--backend", choices=choices, default=default, help=f"{what} (default: %(default)s)")
+    names = tuple(dict.fromkeys((default, *BACKENDS, *others)))
+
+    def backend(text: str) -> str:
+        if text not in names:
+            try:
+                pipeline_of(text)  # cuda:1 is the backend of another device
+            except ValueError:
+                hint = f"unknown backend {text!r}: use one of {', '.join(names)}, or cuda:1 for a second GPU"
+                raise argparse.ArgumentTypeError(hint) from None
+        return text
+
+    metavar, help = "{" + ",".join(names) + "}", f"{what} (default: %(default)s)"
+    parser.add_argument("--backend", metavar=metavar, type=backend, default=default, help=help)
 
 
 def add_pipeline(

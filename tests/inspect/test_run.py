@@ -240,7 +240,8 @@ def test_arrays_that_do_not_fit(files, capsys, program, options, parts):
 
 
 def test_arguments_that_make_no_sense(files, capsys):
-    assert "invalid choice: 'gpu'" in refusal(capsys, files / "step.eir", "--backend", "gpu")
+    assert "unknown backend 'gpu'" in refusal(capsys, files / "step.eir", "--backend", "gpu")
+    assert "unknown backend 'cuda:'" in refusal(capsys, files / "step.eir", "--backend", "cuda:")
     assert "must be 0 or more, not -1" in refusal(capsys, files / "step.eir", "--seed", "-1")
     assert "--substitute goes with" in refusal(capsys, files / "step.eir", "--substitute", "sum=sum.eir")
     assert "there is no file 'absent.eir'" in refusal(capsys, "absent.eir")
