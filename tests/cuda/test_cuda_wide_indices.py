@@ -119,3 +119,19 @@ def test_sums_of_rows_beyond_31_bits():
     for launch in (long, many):
         assert "long long" in launch.source.text[launch.source.text.index("static __device__") :]
         nvrtc.compile_cuda(launch.source.text, "sm_90")
+
+
+def test_the_beginning_of_more_than_2_to_the_31_elements():
+    """Far from an end that is not whole, as many are left as 32 bits do not count."""
+    (launch,) = launches(large_copy(2**31 + 5003))
+    numbers = np.arange(4096).astype(np.int8)
+    x, y = (memory.allocate(2**31 + 5003, name, poison=False) for name in "xy")
+    try:
+        memory.upload(x, numbers)
+        arguments = [struct.pack("<Q", address) for address in (x, y)]
+        build.load(launch.source).launch(launch.kernel, 1, launch.threads, launch.shared_bytes, arguments)
+        copied = np.zeros_like(numbers)
+        memory.download(y, copied)
+    finally:
+        memory.free(x), memory.free(y)
+    np.testing.assert_array_equal(copied, numbers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from euler_ir.backends.cuda.codegen.indexing import is_wide_axis
 from euler_ir.backends.cuda.codegen.statements import Statements
 from euler_ir.backends.cuda.codegen.types import from_memory, memory_type, to_memory
 from euler_ir.index import Axis, Bound, Condition, Index
@@ -108,7 +109,9 @@ class Vectors:
             after_each()
             return
         if self._present:
-            code.line(f"const int present = {axis.extent} - {begin};")
+            rest = f"{axis.extent} - {begin}"
+            rest = f"int(eir::minimum<long long>({rest}, {width}))" if is_wide_axis(axis) else rest
+            code.line(f"const int present = {rest};")
         packs = {
             access: code.names.new(f"{access.result if isinstance(access, Load) else access.buffer}_of")
             for access in body
