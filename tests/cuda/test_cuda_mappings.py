@@ -1,5 +1,6 @@
 """Nests that need more than a thread a point: their shapes at and around what blocks and warps hold, against numpy."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -186,6 +187,27 @@ def test_tiles_turn_in_shared_memory():
         np.testing.assert_array_equal(t.reshape(batch, columns, rows), z.swapaxes(1, 2))
         (launch,) = kernel_calls(step_of([run])).calls
         assert launch.blocks == batch * -(-rows // 32) * -(-columns // 32) and "x_tile" in launch.source.text
+
+
+def renamed(text, names):
+    """``text`` with the values of ``names`` in place of their keys: %buffers and scalars, or axes."""
+    for name, other in names.items():
+        text = re.sub(rf"(?<![%\w]){name}\b", other, text)
+    return text
+
+
+def test_a_nest_may_use_the_names_of_a_mapping():
+    """Buffers, scalars and an axis called as what mappings add are kept apart from it."""
+    scatter = renamed(SCATTER, {"%at": "%first", "%new": "%targets", "%y": "%vote", "%v4": "%warp", "%v3": "%tried"})
+    columns = renamed(COLUMNS, {"%x": "%parts_0", "%s": "%parts_1", "%t": "%share", "%m": "%iteration"})
+    turned = renamed(TRANSPOSED, {"i": "pass", "%x": "%tile_row"})
+    sizes = {"updates": 40, "places": 6, "width": 3, "size": 120, "total": 18, "role": "inout", "zeros": ""}
+    run = random_run(nest_of(scatter, **sizes), high=6)
+    others = [
+        nest_of(columns, rows=600, columns=40, size=24_000, dtype="f32"),
+        nest_of(turned, batch=1, rows=33, columns=9, size=297, plane=297, dtype="f32"),
+    ]
+    check([run, *map(random_run, others)], relative=1e-5)
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])

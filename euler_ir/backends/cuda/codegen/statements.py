@@ -76,12 +76,13 @@ class Statements(Writer):
     """Writes the body of a function for one thread.
 
     ``values`` has an expression, a name or a literal, for each scalar; ``needs`` the source files whose functions are
-    called; ``places`` what an element of each buffer is written as, given its index.
+    called; ``places`` what an element of each buffer is written as, given its index. Nothing of ``nest`` gets one of
+    the names ``reserved``.
     """
 
-    def __init__(self, nest: Nest) -> None:
+    def __init__(self, nest: Nest, *reserved: str) -> None:
         super().__init__(depth=1)
-        self.names = Names("task", "faults", "shared", "element", "present", "step")
+        self.names = Names("task", "faults", "shared", "element", "present", "step", *reserved)
         self.values: dict[str, str] = {}
         self.dtypes: dict[str, DType] = {}
         self.needs: set[str] = set()

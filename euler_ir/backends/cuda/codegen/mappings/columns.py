@@ -8,7 +8,7 @@ second stage combines that in order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from euler_ir.backends.cuda.calls import ScratchPointer
@@ -63,7 +63,7 @@ def map_nest(nest: Nest, in_place: frozenset[int]) -> Mapped:
     if shares == 1:
         return Mapped((_Columns(nest, in_place, body).whole(),))
     parts, scratch_bytes = _scratch(nest, loops[0], shares)
-    first = _Columns(nest, in_place, body[: body.index(loops[0]) + 1]).share(shares, parts)
+    first = _Columns(nest, in_place, body[: body.index(loops[0]) + 1], parts).share(shares)
     second = _combined(nest, in_place, body, shares, parts)
     return Mapped((first, second), scratch_bytes)
 
@@ -109,11 +109,16 @@ def _scratch(nest: Nest, loop: Loop, shares: int) -> tuple[list[Parameter], int]
 
 
 class _Columns:
-    """Writes ``body``: 32 points a block, the iterations of its loops dealt to its warps in turn."""
+    """Writes ``body``: 32 points a block, the iterations of its loops dealt to its warps in turn.
 
-    def __init__(self, nest: Nest, in_place: frozenset[int], body: tuple[Statement, ...]) -> None:
-        self.nest, self.in_place, self.body = nest, in_place, body
-        self.code = Statements(nest)
+    What the blocks of a `share` have found goes to ``parts``.
+    """
+
+    def __init__(
+        self, nest: Nest, in_place: frozenset[int], body: tuple[Statement, ...], parts: Sequence[Parameter] = ()
+    ) -> None:
+        self.nest, self.in_place, self.body, self.parts = nest, in_place, body, parts
+        self.code = Statements(nest, *(parameter.name for parameter in parts))
         self.shared_names = names_at(nest, in_place)
         self.columns = -(-nest.points // WARP)
         self.shared_bytes = 0
@@ -125,8 +130,8 @@ class _Columns:
         self._statements(lambda loop: (f"threadIdx.x / {WARP}", WARPS))
         return stage_of(self.nest, self.in_place, self.code, self.columns, self.shared_bytes)
 
-    def share(self, shares: int, parts: list[Parameter]) -> Stage:
-        """A share of the iterations; what it gives goes to ``parts``."""
+    def share(self, shares: int) -> Stage:
+        """One of ``shares`` of the iterations."""
         code = self.code
         self._comment(f"{shares} blocks")
         share = code.names.new("share")
@@ -134,11 +139,11 @@ class _Columns:
         self._place_point(f"task % {self.columns}")
         self._statements(lambda loop: (f"{share} * {WARPS} + threadIdx.x / {WARP}", shares * WARPS))
         with code.block(f"if (threadIdx.x < {WARP} && {self.is_point})"):
-            for parameter, reduction in zip(parts, self.body[-1].reductions, strict=True):
+            for parameter, reduction in zip(self.parts, self.body[-1].reductions, strict=True):
                 place = f"{_wide(shares * self.nest.points)}({share}) * {self.nest.points} + {self.point}"
                 code.line(f"{parameter.name}[{place}] = {code.values[reduction.result]};")
         stage = stage_of(self.nest, self.in_place, code, shares * self.columns, self.shared_bytes)
-        return replace(stage, parameters=(*stage.parameters, *parts))
+        return replace(stage, parameters=(*stage.parameters, *self.parts))
 
     def _comment(self, owner: str) -> None:
         self.code.comment(f"{self.nest.points} columns, {WARP} for {owner}")
@@ -226,7 +231,7 @@ def _combined(
     """The second stage: a point a thread combines what the shares have found, and does what follows the loop."""
     loop = next(statement for statement in body if isinstance(statement, Loop))
     before, after = body[: body.index(loop)], body[body.index(loop) + 1 :]
-    code = Statements(nest)
+    code = Statements(nest, "share", *(parameter.name for parameter in parts))
     code.comment(f"{nest.points} columns, one a thread, each of {shares} parts")
     point = code.thread_number("point", nest.points)
     code.place_axes(nest.axes, point, nest.points)

@@ -231,5 +231,3 @@ class _Rows:
 
 def _length(axes: tuple[Axis, ...]) -> int:
     return math.prod(axis.extent for axis in axes)
-
-

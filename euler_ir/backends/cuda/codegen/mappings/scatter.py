@@ -16,8 +16,9 @@ from euler_ir.backends.cuda.codegen.stage import THREADS, WARP, WARPS, Mapped, P
 from euler_ir.backends.cuda.codegen.statements import Statements
 from euler_ir.backends.cuda.codegen.types import from_memory, literal, register_type, to_memory
 from euler_ir.dtypes import i64
-from euler_ir.index import Axis, Index
-from euler_ir.loops.kernel import Buffer, CheckIndex, Compute, IndexValue, Load, Loop, Nest, Statement, Store
+from euler_ir.index import Axis
+from euler_ir.loops.hoist import indices
+from euler_ir.loops.kernel import Buffer, CheckIndex, Compute, Loop, Nest, Statement, Store
 
 SHORT = 32
 """Updates that one thread may well add one after the other."""
@@ -77,19 +78,12 @@ def _needed(check: CheckIndex, statements: list[Statement]) -> Iterator[Statemen
         if statement.result in names:
             chosen.append(statement)
             names.update(statement.operands if isinstance(statement, Compute) else ())
-            names.update(dynamic.name for index in _indices(statement) for dynamic in index.dynamics())
+            names.update(dynamic.name for index in indices(statement) for dynamic in index.dynamics())
     return reversed(chosen)
 
 
-def _indices(statement: Statement) -> Iterator[Index]:
-    if isinstance(statement, (Load, IndexValue)):
-        yield statement.index
-    for condition in getattr(statement, "conditions", ()):
-        yield condition.index
-
-
 def _axes(statement: Statement) -> Iterator[Axis]:
-    for index in _indices(statement):
+    for index in indices(statement):
         yield from index.axes()
 
 
@@ -117,10 +111,7 @@ def spot(nest: Nest, in_place: frozenset[int], point: Mapping[Axis, int]) -> Spo
 
 
 def _statements(nest: Nest) -> Statements:
-    code = Statements(nest)
-    for name in ("first", "targets", "element", "point", "tried", "vote", "warp"):
-        code.names.new(name)
-    return code
+    return Statements(nest, "first", "targets", "point", "tried", "vote", "warp")
 
 
 def _begun(nest: Nest, found: _Scatter, first: Parameter) -> Stage:

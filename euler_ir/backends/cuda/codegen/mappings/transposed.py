@@ -103,7 +103,7 @@ class _Tiles:
     def __init__(self, nest: Nest, turned: _Turned, tiles: list[int]) -> None:
         self.nest, self.axis, self.last, self.across = nest, turned.axis, nest.axes[-1], turned.across
         self.counts, self.shared_bytes = tiles, turned.shared_bytes
-        self.code = Statements(nest)
+        self.code = Statements(nest, "pass")
         self.tile_of: dict[Load | Store, str] = {}
         self.begin_of: dict[Axis, str] = {}
         self.row, self.column = map(self.code.names.new, ("tile_row", "tile_column"))
