@@ -56,8 +56,9 @@ def lower(
     """``graph`` at every level below it, down to the plan: it depends on the passes, and on no backend.
 
     ``passes``, as text or as passes, must leave primitive operators that fusion knows; the last may be ``fuse`` with
-    its options. `pipeline_of` names those for a backend. ``instruments`` watch all passes. Where the plan needs more than ``memory_budget`` bytes, values are
-    computed again instead of kept, as little as fits. Raises LoweringError when nothing fits.
+    its options. `pipeline_of` names those for a backend. ``instruments`` watch all passes. Where the plan needs more
+    than ``memory_budget`` bytes, values are computed again instead of kept, as little as fits. Raises LoweringError
+    when nothing fits.
     """
     *passes, fuse = _ending_in_fusion(as_pipeline(passes))
     with _collector_at_rest():

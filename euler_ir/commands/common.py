@@ -36,7 +36,8 @@ def add_substitute(parser: argparse.ArgumentParser) -> None:
         metavar="K=FILE",
         action="append",
         default=[],
-        help="run kernel K, by name or number, as a file of Loop IR (.eir), LLVM IR (.ll) or CUDA (.cu) says; may be repeated",
+        help="run kernel K, by name or number, as a file of Loop IR (.eir), LLVM IR (.ll) or CUDA (.cu) says; "
+        "may be repeated",
     )
 
 

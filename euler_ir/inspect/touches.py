@@ -317,6 +317,7 @@ def _backward(graph: Graph) -> set[Op]:
             found.add(op)
     return found
 
+
 def items_of(batch: tuple[int, ...], at: dict[str, int]) -> list[int]:
     """The item of the batch that a point is of, counted row-major."""
     item = 0

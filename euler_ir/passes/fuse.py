@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from euler_ir.errors import PassError
+from euler_ir.errors import LoweringError, PassError
 from euler_ir.graph import Graph, Op, Value
 from euler_ir.index import Indices
 from euler_ir.passes.attention_calls import OPERATORS as ATTENTION
@@ -46,14 +46,15 @@ _LOOPS = ("pointwise", "reduction")
 class Fuse(Pass):
     """Cut the graph into groups, each of which becomes one loop nest or one call.
 
-    The graph must hold primitive operators only. ``max_ops`` bounds the operators in one group, counting those between
-    them that have no group, and so the size of a kernel, compile time and the depth of lowering. ``max_inline_size``
-    bounds the operators without a group that one element may need before one of them is put into memory; one that is
-    read in two places counts twice, because the two may read it at different indices. Rather than having another group
-    put a value into memory, a group computes it again by up to ``max_repeated`` operators, counted likewise, which take
-    at most ``max_repeated_work``: 5 for an expensive one, 1 for another. Without ``prologues`` all operands of products
-    lie in memory.
-    Raises PassError for ``max_ops`` below 1, another number below 0, and all but the work together above 256.
+    The graph must hold primitive operators only, but for attention, which is a call. ``max_ops`` bounds the operators
+    in one group, counting those between them that have no group, and so the size of a kernel, compile time and the
+    depth of lowering. ``max_inline_size`` bounds the operators without a group that one element may need before one of
+    them is put into memory; one that is read in two places counts twice, because the two may read it at different
+    indices. Rather than having another group put a value into memory, a group computes it again by up to
+    ``max_repeated`` operators, counted likewise, which take at most ``max_repeated_work``: 5 for an expensive one, 1
+    for another. Without ``prologues`` all operands of products lie in memory.
+    Raises PassError for ``max_ops`` below 1, another number below 0, and all but the work together above 256;
+    LoweringError for another composite in the graph.
     """
 
     name = "fuse"
@@ -108,6 +109,12 @@ class _Fusion(Grouping):
                 case "composite" if op.name in ATTENTION:
                     call = match_attention(op, self.uses, self.results, self._is_stored)
                     skipped.update(self._place_call(op.name, call))
+                case "composite":
+                    raise LoweringError(
+                        f"{op.name} is made of primitive operators, which fusion does not write out",
+                        location=op.location,
+                        hint="put the pass decompose before, as the preset 'default' does",
+                    )
         for value in self.graph.results():
             self._store(value)
         choose_stored(self, self.limits)

@@ -8,6 +8,7 @@ import pytest
 import euler_ir as ei
 from euler_ir import nn, optim
 from euler_ir.compiler import lower
+from euler_ir.errors import LoweringError
 from euler_ir.loops.kernel import Compute, Kernel, Loop
 from euler_ir.loops.lower import lower as lower_group
 from euler_ir.loops.verify import verify_kernel
@@ -153,3 +154,12 @@ def test_dear_elements_are_made_again_where_that_is_allowed_but_numbers_for_all_
 
     assert exponentials((64, 96)) == 2 * 4
     assert exponentials(()) == 4
+
+
+@pytest.mark.parametrize("read", [ei.exp, ei.sum, ei.transpose, lambda x: x], ids=["again", "summed", "moved", "as it is"])
+def test_a_composite_that_no_pass_has_written_out_is_refused_by_name(read):
+    with ei.Graph() as graph:
+        ei.output(y=read(ei.softmax(rows(4, 8))))
+    with pytest.raises(LoweringError, match="softmax is made of primitive operators") as raised:
+        lower(graph, "none")
+    assert "decompose" in raised.value.hint and "test_fuse.py" in str(raised.value)

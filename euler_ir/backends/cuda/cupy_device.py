@@ -36,7 +36,6 @@ class CupyDevice(Device):
         self.model = properties["name"].decode()
         self._target = nvrtc.target_for(properties["major"], properties["minor"])
         self.architecture = self._target.replace("compute_", "sm_")
-        self.multiprocessors = properties["multiProcessorCount"]
         self.most_shared_bytes = cuda.deviceGetAttribute(cuda.cudaDevAttrMaxSharedMemoryPerBlockOptin, number)
 
     @functools.cached_property

@@ -28,7 +28,6 @@ class Device(ABC):
     name: str
     model: str
     architecture: str
-    multiprocessors: int
     most_shared_bytes: int
     is_emulated: bool = False
 

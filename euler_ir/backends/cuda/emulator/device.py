@@ -49,7 +49,6 @@ class EmulatedDevice(Device):
         sanitize: bool = False,
     ) -> None:
         self.name, self.model, self.architecture = name, "the emulator", architecture
-        self.multiprocessors = 1
         self.most_shared_bytes = limits_of(architecture).shared_of_block
         self.order = order
         self._options = {"contract": contract, "sanitize": sanitize}

@@ -18,6 +18,7 @@ from euler_ir.index import Index, linearize
 from euler_ir.loops.kernel import Nest, Store
 from euler_ir.plan.plan import MatmulStep, Plan
 
+
 @dataclass(frozen=True)
 class Matched:
     """``result = kind(alpha left @ right + beta addend + bias)``, with numbers of the plan's buffers.
